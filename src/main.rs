@@ -1,2 +1,2 @@
-//! x
-fn main(){}
+//! The tidegate executable.
+fn main() {}

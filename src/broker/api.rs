@@ -1,0 +1,306 @@
+//! What a connection and the broker say to each other, in words that belong to no protocol.
+//!
+//! A *connection* is one attached client: a socket behind a protocol adapter, or a bridge link's port. It sends
+//! [`ClientCommand`]s and gets [`ClientEvent`]s. Answers carry the [`ReplyTag`] of their command; deliveries carry a
+//! [`DeliveryId`], which the session hands out and keeps until the delivery is settled (MQTT uses it as packet identifier).
+
+use std::num::NonZeroU16;
+use std::sync::Arc;
+
+use crate::message::{Message, Properties, Qos};
+
+/// One attached client. Never reused within a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnId(pub u64);
+
+/// Chosen by the adapter, handed back with the answer; opaque to the broker, except that it is part of a session's QoS 2
+/// state (an MQTT packet identifier).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReplyTag(pub u16);
+
+/// An unsettled delivery of a session.
+pub type DeliveryId = NonZeroU16;
+
+/// How long a session outlives its connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SessionExpiry {
+    /// It ends with the connection; nothing of it is stored.
+    #[default]
+    WithConnection,
+    /// Seconds after the connection ended, at least 1.
+    After(u32),
+    /// Never by itself.
+    Never,
+}
+
+/// A message to publish when the client goes away without saying goodbye.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Will {
+    /// Where to.
+    pub topic: Box<str>,
+    /// What.
+    pub payload: Box<[u8]>,
+    /// Quality of service.
+    pub qos: Qos,
+    /// RETAIN flag.
+    pub retain: bool,
+    /// Application properties.
+    pub properties: Option<Box<Properties>>,
+    /// Message expiry in seconds after its publication.
+    pub expiry_secs: Option<u32>,
+    /// Seconds to wait after the connection was lost.
+    pub delay_secs: u32,
+}
+
+/// Opens or resumes a session.
+#[derive(Clone, Debug)]
+pub struct ConnectRequest {
+    /// Empty: the broker makes one up.
+    pub client_id: Box<str>,
+    /// An old session is thrown away.
+    pub clean_start: bool,
+    /// Life after the connection.
+    pub expiry: SessionExpiry,
+    /// Unsettled QoS 1 and 2 deliveries that the client takes at a time, at least 1.
+    pub receive_max: u16,
+    /// Last will.
+    pub will: Option<Will>,
+    /// Part of this process (a bridge link): may publish below `$SYS/`, and its session is not subject to client limits.
+    pub internal: bool,
+}
+
+/// A message from a client.
+#[derive(Clone, Debug)]
+pub struct PublishRequest {
+    /// Answered with [`ClientEvent::Published`]; ignored for QoS 0. For QoS 2 it is the packet identifier that names the
+    /// message until [`ClientCommand::Release`].
+    pub tag: ReplyTag,
+    /// The message; `published` and `expires` are set by the adapter from its `Now`.
+    pub message: Message,
+}
+
+/// What a subscription asks for (MQTT 5.0, 3.8.3.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SubscribeOptions {
+    /// Highest quality of service to be granted.
+    pub qos: Qos,
+    /// Do not send back what this session published.
+    pub no_local: bool,
+    /// Keep the publisher's RETAIN flag on forwarded messages.
+    pub retain_as_published: bool,
+    /// When to send retained messages.
+    pub retain_handling: RetainHandling,
+}
+
+/// When a new subscription gets the retained messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RetainHandling {
+    /// At each SUBSCRIBE.
+    #[default]
+    Send,
+    /// Only if the subscription is new.
+    SendIfNew,
+    /// Never.
+    Skip,
+}
+
+/// One filter of a [`ClientCommand::Subscribe`].
+#[derive(Clone, Debug)]
+pub struct SubscribeFilter {
+    /// The filter as sent; `$share/<group>/<filter>` names a shared subscription.
+    pub filter: Box<str>,
+    /// Options.
+    pub options: SubscribeOptions,
+}
+
+/// What a client asks of the broker.
+#[derive(Clone, Debug)]
+pub enum ClientCommand {
+    /// First of all. Answered with `Connected` or `Refused`.
+    Connect(Box<ConnectRequest>),
+    /// Answered with `Published` when the QoS is 1 or 2.
+    Publish(PublishRequest),
+    /// PUBREL: the QoS 2 message `tag` is released. Answered with `Released`.
+    Release {
+        /// Packet identifier.
+        tag: ReplyTag,
+    },
+    /// Answered with `Subscribed`.
+    Subscribe {
+        /// For the answer.
+        tag: ReplyTag,
+        /// Subscription Identifier (MQTT 5.0).
+        subscription_id: Option<u32>,
+        /// At least one.
+        filters: Vec<SubscribeFilter>,
+    },
+    /// Answered with `Unsubscribed`.
+    Unsubscribe {
+        /// For the answer.
+        tag: ReplyTag,
+        /// At least one.
+        filters: Vec<Box<str>>,
+    },
+    /// PUBACK, or a PUBREC that refuses: the delivery is done with, for good or bad.
+    Settle {
+        /// The delivery.
+        delivery: DeliveryId,
+        /// The client took it; `false`: it refused it (MQTT 5.0 reason code 0x80 or above), which also ends it.
+        accepted: bool,
+    },
+    /// PUBREC of a QoS 2 delivery. Answered with `DeliverRelease` once that is durable.
+    Received {
+        /// The delivery.
+        delivery: DeliveryId,
+    },
+    /// PUBCOMP of a QoS 2 delivery.
+    Completed {
+        /// The delivery.
+        delivery: DeliveryId,
+    },
+    /// A deliberate end. The last command of a connection, as is `Lost`.
+    Disconnect {
+        /// Publish the will all the same (MQTT 5.0 reason 0x04).
+        with_will: bool,
+        /// New session expiry (MQTT 5.0, 3.14.2.2.2).
+        expiry: Option<SessionExpiry>,
+    },
+    /// The connection broke, timed out or misbehaved.
+    Lost,
+}
+
+/// What became of a published message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PublishOutcome {
+    /// Safe in every queue that wants it.
+    Accepted,
+    /// Accepted; nobody has subscribed to it.
+    NoSubscribers,
+    /// Refused: a queue or the disk is full and the policy is to reject.
+    QuotaExceeded,
+    /// Refused: the topic may not be published to.
+    TopicInvalid,
+    /// Refused by access rules.
+    NotAuthorized,
+}
+
+/// What became of one filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SubscribeOutcome {
+    /// Granted with this quality of service.
+    Granted(Qos),
+    /// The filter is malformed.
+    FilterInvalid,
+    /// A limit is reached.
+    QuotaExceeded,
+    /// Refused by access rules.
+    NotAuthorized,
+    /// A shared subscription with No Local (MQTT-3.8.3-4).
+    SharedNoLocal,
+}
+
+/// Why a connection request was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Empty client identifier with a session that is to be kept (MQTT-3.1.3-8), or one that is too long.
+    ClientIdInvalid,
+    /// A limit is reached, or the store is full.
+    QuotaExceeded,
+    /// The will's topic is no topic name.
+    WillInvalid,
+    /// Refused by access rules.
+    NotAuthorized,
+}
+
+/// Why the broker ends a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloseReason {
+    /// The same client identifier connected again.
+    TakenOver,
+    /// The process stops.
+    ShuttingDown,
+    /// An operator asked for it.
+    Administrative,
+    /// The command does not fit the connection's state: a bug in the peer.
+    ProtocolViolation,
+    /// A limit is reached.
+    QuotaExceeded,
+}
+
+/// A message on its way to a client.
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    /// `None` for QoS 0.
+    pub id: Option<DeliveryId>,
+    /// The message.
+    pub message: Message,
+    /// Granted quality of service.
+    pub qos: Qos,
+    /// RETAIN flag to send.
+    pub retain: bool,
+    /// It may have been delivered before (DUP).
+    pub duplicate: bool,
+    /// Subscription identifiers to send.
+    pub subscription_ids: Option<Arc<[u32]>>,
+}
+
+/// The answer to a connection request.
+#[derive(Clone, Debug, Default)]
+pub struct Connected {
+    /// An old session is resumed.
+    pub session_present: bool,
+    /// The identifier that the broker made up.
+    pub assigned_client_id: Option<Box<str>>,
+    /// Life after the connection, as granted.
+    pub expiry: SessionExpiry,
+    /// Packet identifiers of QoS 2 messages that were received on an earlier connection and not yet released.
+    pub unreleased: Vec<ReplyTag>,
+}
+
+/// What the broker tells a client.
+#[derive(Clone, Debug)]
+pub enum ClientEvent {
+    /// The session is open; deliveries may follow.
+    Connected(Box<Connected>),
+    /// No session; the connection must be closed.
+    Refused(Refusal),
+    /// PUBACK or PUBREC. For an accepted message it comes after the message is durable (invariant I1).
+    Published {
+        /// Of the request.
+        tag: ReplyTag,
+        /// The request's quality of service.
+        qos: Qos,
+        /// The result.
+        outcome: PublishOutcome,
+    },
+    /// PUBCOMP.
+    Released {
+        /// Of the request.
+        tag: ReplyTag,
+        /// The identifier was known. Otherwise MQTT 5.0 answers with Packet Identifier not found.
+        known: bool,
+    },
+    /// SUBACK.
+    Subscribed {
+        /// Of the request.
+        tag: ReplyTag,
+        /// One for each filter.
+        outcomes: Box<[SubscribeOutcome]>,
+    },
+    /// UNSUBACK.
+    Unsubscribed {
+        /// Of the request.
+        tag: ReplyTag,
+        /// One for each filter: the subscription existed. `None` for a filter that is malformed.
+        existed: Box<[Option<bool>]>,
+    },
+    /// PUBLISH.
+    Deliver(Delivery),
+    /// PUBREL.
+    DeliverRelease {
+        /// The delivery.
+        delivery: DeliveryId,
+    },
+    /// The broker ends the connection; nothing follows, and no command of it is heard any more.
+    Close(CloseReason),
+}

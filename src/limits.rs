@@ -1,0 +1,168 @@
+//! Every bound of the broker, each with its unit last. Values are the defaults; the configuration may change those that are
+//! fields of [`Limits`]. Worst-case memory is computed from them (see [`Limits::memory_worst_case`]).
+
+/// What happens to a message that finds its queue full. Each drop and each refusal is counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Overflow {
+    /// The publisher is told so (MQTT 5.0: 0x97). MQTT 3.x has no refusal: the publisher's connection is closed, so that it
+    /// keeps the message.
+    #[default]
+    Reject,
+    /// The oldest message makes room.
+    DropHead,
+    /// The new message is dropped for this queue.
+    DropTail,
+}
+
+/// Bounds of one queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueLimits {
+    /// Unsettled messages; `None`: as many as the disk budget holds.
+    pub messages_max: Option<u64>,
+    /// Sum of their sizes in bytes; `None`: as many as the disk budget holds.
+    pub bytes_max: Option<u64>,
+    /// What to do at the bound.
+    pub overflow: Overflow,
+}
+
+/// Queue bounds for the sessions whose client identifier matches a pattern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueRule {
+    /// `*` stands for any run of characters.
+    pub client_pattern: Box<str>,
+    /// The bounds.
+    pub limits: QueueLimits,
+}
+
+/// The configurable bounds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections over all listeners.
+    pub connections_max: u32,
+    /// Sessions, connected or not.
+    pub sessions_max: u32,
+    /// Longest life of a session after its connection ended, in seconds; `None`: no bound.
+    pub session_expiry_max_secs: Option<u32>,
+    /// Subscriptions of one session.
+    pub subscriptions_per_session_max: u32,
+    /// Subscriptions of all sessions.
+    pub subscriptions_max: u32,
+    /// Levels of a topic name or filter.
+    pub topic_levels_max: u16,
+    /// Length of a topic name or filter in bytes.
+    pub topic_bytes_max: u16,
+    /// Length of a client identifier in bytes.
+    pub client_id_bytes_max: u16,
+    /// Retained messages.
+    pub retained_messages_max: u32,
+    /// Memory of all retained messages in bytes.
+    pub retained_bytes_max: u64,
+    /// Largest packet from a client in bytes.
+    pub packet_bytes_max: u32,
+    /// Largest packet before the client has logged in, in bytes.
+    pub packet_bytes_before_login_max: u32,
+    /// Milliseconds from accept to a complete CONNECT.
+    pub login_millis_max: u32,
+    /// Unacknowledged QoS 1 and 2 messages from one client (Receive Maximum that we announce).
+    pub receive_max: u16,
+    /// Unsettled deliveries to one client, whatever it offers.
+    pub inflight_messages_max: u16,
+    /// Bytes of unsettled deliveries to one client (one message is always allowed).
+    pub inflight_bytes_max: u32,
+    /// Messages of all queues that are held in memory, in bytes; beyond it queues live on disk only (spill mode).
+    pub queue_memory_bytes_max: u64,
+    /// The same for one queue.
+    pub queue_window_bytes_max: u32,
+    /// Bounds of each session's queue, unless a rule says otherwise.
+    pub queue: QueueLimits,
+    /// The first rule that matches wins.
+    pub queue_rules: Vec<QueueRule>,
+    /// Bytes waiting to be sent to one client, from which on publishers to it are slowed and QoS 0 may be dropped.
+    pub outbox_high_bytes: u32,
+    /// Bytes waiting to be sent to one client that no QoS 0 message may exceed.
+    pub outbox_bytes_max: u32,
+    /// Bytes of all outboxes.
+    pub outboxes_bytes_max: u64,
+    /// Bytes of partly received packets over all connections.
+    pub read_buffers_bytes_max: u64,
+    /// Bytes waiting for the store's writer; beyond it publishers' sockets are not read.
+    pub store_queue_bytes_max: u64,
+    /// The write-ahead ring in bytes; what it holds is in memory too.
+    pub ring_bytes: u64,
+    /// redb's page cache in bytes.
+    pub store_cache_bytes: u64,
+    /// Largest size of the store's file; `None`: as much as the disk has, less `disk_reserve_bytes`.
+    pub disk_bytes_max: Option<u64>,
+    /// Free space that is left to others on the disk, in bytes.
+    pub disk_reserve_bytes: u64,
+    /// Seconds after a restart in which a client may come back before its will is published.
+    pub will_grace_secs: u32,
+    /// Topic alias maximum that we announce to MQTT 5.0 clients.
+    pub topic_aliases_max: u16,
+    /// Milliseconds that a batch nobody waits for may linger in memory.
+    pub store_linger_millis: u32,
+}
+
+const MIB: u64 = 1 << 20;
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections_max: 10_000,
+            sessions_max: 100_000,
+            session_expiry_max_secs: None,
+            subscriptions_per_session_max: 10_000,
+            subscriptions_max: 1_000_000,
+            topic_levels_max: 128,
+            topic_bytes_max: 4096,
+            client_id_bytes_max: 1024,
+            retained_messages_max: 1_000_000,
+            retained_bytes_max: 64 * MIB,
+            packet_bytes_max: 1 << 20,
+            packet_bytes_before_login_max: 64 << 10,
+            login_millis_max: 10_000,
+            receive_max: 1000,
+            inflight_messages_max: 1000,
+            inflight_bytes_max: 1 << 20,
+            queue_memory_bytes_max: 8 * MIB,
+            queue_window_bytes_max: 256 << 10,
+            queue: QueueLimits::default(),
+            queue_rules: Vec::new(),
+            outbox_high_bytes: 256 << 10,
+            outbox_bytes_max: 1 << 20,
+            outboxes_bytes_max: 32 * MIB,
+            read_buffers_bytes_max: 16 * MIB,
+            store_queue_bytes_max: 4 * MIB,
+            ring_bytes: 8 * MIB,
+            store_cache_bytes: 2 * MIB,
+            disk_bytes_max: None,
+            disk_reserve_bytes: 64 * MIB,
+            will_grace_secs: 30,
+            topic_aliases_max: 32,
+            store_linger_millis: 500,
+        }
+    }
+}
+
+impl Limits {
+    /// The sum, in bytes, of everything that these limits allow to be in memory at once, beside a fixed base.
+    #[must_use]
+    pub fn memory_worst_case(&self) -> u64 {
+        self.memory_parts().iter().map(|(_, bytes)| bytes).sum()
+    }
+
+    /// The parts of [`memory_worst_case`](Self::memory_worst_case) with the names of their keys.
+    #[must_use]
+    pub fn memory_parts(&self) -> [(&'static str, u64); 8] {
+        [
+            ("connections (2 KiB each)", u64::from(self.connections_max) * 2048),
+            ("retained messages", self.retained_bytes_max),
+            ("queue windows", self.queue_memory_bytes_max),
+            ("outboxes", self.outboxes_bytes_max),
+            ("read buffers", self.read_buffers_bytes_max),
+            ("waiting for the store", self.store_queue_bytes_max),
+            ("write-ahead ring (its messages)", self.ring_bytes * 2),
+            ("store page cache", self.store_cache_bytes),
+        ]
+    }
+}

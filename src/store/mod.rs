@@ -1,0 +1,2 @@
+//! The store: one file, two tiers.
+pub mod contract;
