@@ -5,6 +5,7 @@ pub mod admin;
 pub mod bridge;
 pub mod broker;
 pub mod cli;
+pub mod driver;
 pub mod limits;
 pub mod message;
 pub mod net;
