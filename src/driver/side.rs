@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{oneshot, watch};
 use tracing::{error, warn};
 
@@ -13,6 +13,9 @@ use crate::admin::{self, AdminOptions, StatusSource};
 use crate::bridge::{LinkClock, LinkConfig, LinkStatus, run_link};
 use crate::port::PortRequests;
 use crate::settings::Settings;
+
+/// Threads for name look-ups.
+const BLOCKING_THREADS_MAX: usize = 8;
 
 /// The running thread.
 #[derive(Debug)]
@@ -44,10 +47,15 @@ pub fn start(settings: &Settings, parts: SideParts) -> io::Result<Side> {
     let admin = AdminOptions { socket: settings.admin.socket.clone(), http: settings.admin.http };
     let statuses = links.clone();
     let (done_tx, done) = oneshot::channel();
-    let runtime = Builder::new_current_thread().enable_all().thread_name("side-blocking").max_blocking_threads(8).build()?;
     std::thread::Builder::new().name("side".into()).spawn(move || {
-        runtime.block_on(run(configs, statuses, admin, parts));
-        runtime.shutdown_background();
+        let builder = Builder::new_current_thread().enable_all().thread_name("side-blocking").max_blocking_threads(BLOCKING_THREADS_MAX).build_local(LocalOptions::default());
+        match builder {
+            Ok(runtime) => {
+                runtime.block_on(run(configs, statuses, admin, parts));
+                runtime.shutdown_background();
+            }
+            Err(error) => error!(%error, "links and the admin interface cannot run"),
+        }
         let _ = done_tx.send(());
     })?;
     Ok(Side { links, done })
@@ -56,11 +64,11 @@ pub fn start(settings: &Settings, parts: SideParts) -> io::Result<Side> {
 async fn run(configs: Vec<LinkConfig>, statuses: Vec<Arc<LinkStatus>>, admin: AdminOptions, parts: SideParts) {
     let mut tasks = tokio::task::JoinSet::new();
     for (config, status) in configs.into_iter().zip(statuses) {
-        tasks.spawn(run_link(config, parts.ports.clone(), status, parts.clock, parts.stop.clone()));
+        tasks.spawn_local(run_link(config, parts.ports.clone(), status, parts.clock, parts.stop.clone()));
     }
     let (source, mut stop) = (parts.source, parts.stop);
     let shutdown = stop.clone();
-    tasks.spawn(async move {
+    tasks.spawn_local(async move {
         let socket = admin.socket.clone();
         if let Err(error) = admin::serve(admin, source, shutdown).await {
             error!(%error, socket = %socket.display(), "the admin interface is not available; clients are served all the same");

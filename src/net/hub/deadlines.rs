@@ -1,6 +1,6 @@
 //! Time: logins, keep-alives, ends that take too long.
 
-use super::Hub;
+use super::*;
 
 impl Hub {
     /// Lists the connection's deadline; an earlier listing no longer counts.

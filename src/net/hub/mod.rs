@@ -7,6 +7,10 @@
 //! Invariants: an outbox that waits is listed as dirty exactly once; the byte sums equal the sum over all connections; after a
 //! connection's last command (goodbye, loss, or the broker's `Close`) none of its input is heard.
 
+mod deadlines;
+mod output;
+mod turn;
+
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::io::IoSlice;

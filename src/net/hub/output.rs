@@ -1,6 +1,6 @@
 //! What waits to be written, and to whom.
 
-use super::Hub;
+use super::*;
 
 impl Hub {
     #[inline]

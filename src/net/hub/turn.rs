@@ -1,6 +1,6 @@
 //! The end of a turn: the broker's effects become bytes.
 
-use super::Hub;
+use super::*;
 
 impl Hub {
     /// A port's command.
