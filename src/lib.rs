@@ -7,6 +7,7 @@ pub mod broker;
 pub mod cli;
 pub mod driver;
 pub mod limits;
+pub mod logging;
 pub mod message;
 pub mod net;
 pub mod port;
