@@ -13,6 +13,12 @@ pub struct Traffic {
     pub messages_in: [u64; 3],
     /// Messages sent to clients, by QoS; repetitions count again.
     pub messages_out: [u64; 3],
+    /// Topics and payloads of `messages_in`, in bytes.
+    pub message_bytes_in: [u64; 3],
+    /// Topics and payloads of `messages_out`, in bytes.
+    pub message_bytes_out: [u64; 3],
+    /// Connections that are over.
+    pub closed: u64,
     /// Sockets accepted.
     pub accepted: u64,
     /// Sockets closed at once because of `connections_max`.

@@ -345,6 +345,7 @@ impl Hub {
     pub fn closed(&mut self, id: ConnId, now: Now) {
         let Some(key) = self.key(id) else { return };
         let mut slot = self.slots.remove(key);
+        self.traffic.closed += 1;
         self.outbox_bytes -= slot.outbox.len() as u64;
         self.read_bytes -= slot.partial.capacity() as u64;
         self.holding_up -= usize::from(slot.high && !slot.slow);

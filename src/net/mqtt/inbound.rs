@@ -26,8 +26,11 @@ impl Adapter {
     ) -> Step {
         let command = match event {
             Event::Publish(publish) => {
+                let command = self.publish(&publish, now);
                 traffic.messages_in[publish.qos as usize] += 1;
-                self.publish(&publish, now)
+                traffic.message_bytes_in[publish.qos as usize] +=
+                    (self.connection.topic(publish.topic).len() + publish.payload.len()) as u64;
+                command
             }
             Event::Puback(ack) => settle(&ack),
             Event::Pubrec(ack) if ack.reason.is_error() => settle(&ack),

@@ -122,6 +122,7 @@ impl Adapter {
         match sent {
             Ok(()) => {
                 traffic.messages_out[delivery.qos as usize] += 1;
+                traffic.message_bytes_out[delivery.qos as usize] += (message.topic_bytes().len() + payload.len()) as u64;
                 if payload.len() < SHARED_BYTES_MIN {
                     out.extend_from_slice(payload);
                 } else {
