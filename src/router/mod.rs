@@ -12,6 +12,8 @@
 mod cache;
 mod names;
 pub mod retained;
+#[cfg(test)]
+mod tests;
 mod trie;
 
 use std::sync::Arc;
