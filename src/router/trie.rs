@@ -32,6 +32,7 @@ enum Subscribers {
     #[default]
     None,
     One(Sink, Terms),
+    #[expect(clippy::box_collection, reason = "the box keeps a node, of which there are many, at 40 bytes")]
     Many(Box<BTreeMap<Sink, Terms>>),
 }
 
@@ -284,6 +285,8 @@ impl Trie {
         }
     }
 }
+
+const _: () = assert!(size_of::<Node>() <= 40, "a node is small");
 
 impl Node {
     fn new(parent: NodeId, name: NameId) -> Self {
