@@ -1,1 +1,2 @@
 //! The command line.
+pub mod demo;
