@@ -96,7 +96,9 @@ fn filter(place: &'static str, directives: &str) -> Result<EnvFilter, LogError> 
 
 /// systemd names the journal's socket by device and inode; standard error may have been redirected since.
 fn is_the_journal(journal_stream: Option<&str>) -> bool {
-    let Some((device, inode)) = journal_stream.and_then(|stream| stream.split_once(':')) else { return false };
+    let Some((device, inode)) = journal_stream.and_then(|stream| stream.split_once(':')) else {
+        return false;
+    };
     let Ok(stat) = rustix::fs::fstat(io::stderr()) else { return false };
     device.parse() == Ok(stat.st_dev) && inode.parse() == Ok(stat.st_ino)
 }
@@ -124,7 +126,12 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
 {
-    fn format_event(&self, context: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
         write!(writer, "<{}>", priority(*event.metadata().level()))?;
         self.0.format_event(context, writer, event)
     }
@@ -221,7 +228,10 @@ mod tests {
             tracing::warn!(queue = "a", "nearly full");
             tracing::info!("up");
         });
-        assert_eq!(text, "<4> WARN tidegate::logging::tests: nearly full queue=\"a\"\n<6> INFO tidegate::logging::tests: up\n");
+        assert_eq!(
+            text,
+            "<4> WARN tidegate::logging::tests: nearly full queue=\"a\"\n<6> INFO tidegate::logging::tests: up\n"
+        );
     }
 
     #[test]

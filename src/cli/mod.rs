@@ -120,7 +120,16 @@ mod tests {
 
     #[test]
     fn flags_reach_the_settings() {
-        let line = ["tidegate", "run", "--data-dir", "/tmp/x", "--listen", "mqtt://127.0.0.1:0", "--set", "log.level=debug"];
+        let line = [
+            "tidegate",
+            "run",
+            "--data-dir",
+            "/tmp/x",
+            "--listen",
+            "mqtt://127.0.0.1:0",
+            "--set",
+            "log.level=debug",
+        ];
         let Command::Run(args) = Cli::try_parse_from(line).unwrap().command else { panic!("not run") };
         let settings = args.load().unwrap().settings;
         assert_eq!(settings.store_path, PathBuf::from("/tmp/x/tidegate.db"));

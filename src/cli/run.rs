@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use super::{EXIT_FAILURE, SettingsArgs};
-use crate::settings::Loaded;
+use crate::settings::{Loaded, memory_parts, memory_sum};
 use crate::{driver, logging};
 
 /// Loads the settings, starts the log, serves. Failures after the log's start are told there, in its format.
@@ -23,16 +23,19 @@ pub fn run(args: &SettingsArgs) -> anyhow::Result<ExitCode> {
 
 fn announce(loaded: &Loaded) {
     let files: Vec<_> = loaded.files.iter().map(|file| file.display().to_string()).collect();
-    let limits = &loaded.settings.limits;
+    let parts = memory_parts(&loaded.settings.limits, &loaded.settings.bridges);
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         config = if files.is_empty() { "built-in defaults".to_owned() } else { files.join(", ") },
         data_dir = %loaded.settings.data_dir.display(),
         "starting"
     );
-    for (part, bytes) in limits.memory_parts() {
+    for (part, bytes) in &parts {
         tracing::debug!(part, bytes, "memory bound");
     }
-    tracing::info!(bytes = limits.memory_worst_case(), "most memory that the limits allow; `tidegate check` lists the parts");
+    tracing::info!(
+        bytes = memory_sum(&parts),
+        "most memory that the limits allow; `tidegate check` lists the parts"
+    );
     loaded.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
 }

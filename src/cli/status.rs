@@ -31,8 +31,11 @@ pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     let socket = match &args.socket {
         Some(socket) => socket.clone(),
         None => {
-            let settings =
-                SettingsArgs { config: args.config.clone(), data_dir: args.data_dir.clone(), ..SettingsArgs::default() };
+            let settings = SettingsArgs {
+                config: args.config.clone(),
+                data_dir: args.data_dir.clone(),
+                ..SettingsArgs::default()
+            };
             settings.load()?.settings.admin.socket
         }
     };

@@ -50,12 +50,19 @@ pub fn plain_keys() -> impl Iterator<Item = String> {
     })
 }
 
+/// Letters that may be wrong, missing or swapped for a key to be suggested however short it is.
+const SLIPS_MAX: usize = 2;
 /// Least similarity, from 0 to 1, of a key that is suggested in place of an unknown one.
 const SIMILAR_ENOUGH: f64 = 0.75;
 
 /// The one of `known` that `unknown` was probably meant to be.
 pub fn nearest<T: AsRef<str>>(unknown: &str, known: impl IntoIterator<Item = T>) -> Option<T> {
-    let score = |key: &T| strsim::jaro_winkler(unknown, key.as_ref());
+    let score = |key: &T| {
+        let key = key.as_ref();
+        let slips = strsim::osa_distance(unknown, key);
+        let similar = strsim::jaro_winkler(unknown, key);
+        if slips <= (key.len() / 3).min(SLIPS_MAX) { similar.max(SIMILAR_ENOUGH) } else { similar }
+    };
     let best = known.into_iter().max_by(|a, b| score(a).total_cmp(&score(b)))?;
     (score(&best) >= SIMILAR_ENOUGH).then_some(best)
 }
@@ -111,6 +118,7 @@ mod tests {
         let keys = section("limits").unwrap().keys();
         assert_eq!(nearest("packet_size_max", keys), Some(&"packet_max"));
         assert_eq!(nearest("conections_max", keys), Some(&"connections_max"));
+        assert_eq!(nearest("ulr", ["url", "allow_anonymous_remote"]), Some("url"));
         assert_eq!(nearest("zzz", keys), None);
     }
 }

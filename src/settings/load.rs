@@ -232,13 +232,18 @@ fn plain_key(key: &str) -> Result<(), String> {
 /// Turns what `config` found into a place and a sentence.
 fn explain(error: ConfigError, origins: &Origins) -> SettingsError {
     match error {
-        ConfigError::At { error, key: Some(key), .. } => origins.error(&key, error.to_string()),
+        ConfigError::At { error, key: Some(key), .. } => origins.error(&dotted(&key), error.to_string()),
         ConfigError::Type { unexpected, expected, key: Some(key), .. } => {
-            origins.error(&key, format!("expected {expected}, found {unexpected}"))
+            origins.error(&dotted(&key), format!("expected {expected}, found {unexpected}"))
         }
-        ConfigError::NotFound(key) => origins.error(&key, "is missing"),
+        ConfigError::NotFound(key) => origins.error(&dotted(&key), "is missing"),
         other => SettingsError::new(Place::BuiltIn, "", other.to_string()),
     }
+}
+
+/// `config` writes `list[0]key` where everyone else writes `list[0].key`.
+fn dotted(key: &str) -> String {
+    key.replace(']', "].").replace("].[", "][").replace("]..", "].").trim_end_matches('.').to_owned()
 }
 
 fn apply_flags(raw: &mut Raw, origins: &mut Origins, flags: &Overrides) {

@@ -18,11 +18,13 @@ mod url;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use crate::admin::AdminOptions;
+use crate::bridge::LinkConfig;
 use crate::limits::Limits;
 
 pub use load::{Environment, Loaded, Overrides, load};
 pub use place::{Place, SettingsError};
-pub use show::{effective_toml, memory_table};
+pub use show::{effective_toml, memory_parts, memory_sum, memory_table};
 
 /// A socket that clients connect to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +42,12 @@ pub struct AdminSettings {
     pub socket: PathBuf,
     /// HTTP on a loopback address; `None`: off.
     pub http: Option<SocketAddr>,
+}
+
+impl From<&AdminSettings> for AdminOptions {
+    fn from(settings: &AdminSettings) -> Self {
+        Self { socket: settings.socket.clone(), http: settings.http }
+    }
 }
 
 /// Shape of the log lines.
@@ -76,6 +84,8 @@ pub struct Settings {
     pub store_path: PathBuf,
     /// Every bound.
     pub limits: Limits,
+    /// Links to upstream brokers.
+    pub bridges: Vec<LinkConfig>,
     /// The admin interface.
     pub admin: AdminSettings,
     /// Logs.
@@ -89,3 +99,6 @@ impl Default for Settings {
         load(None, &nothing, &Overrides::default()).expect("the built-in defaults are valid").settings
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -130,8 +130,8 @@ fn unknown_key(name: &str, schema: &str, known: &[&str]) -> String {
         .filter(|s| keys::section(s).is_some_and(|s| s.keys().contains(&name)))
         .copied()
         .collect();
-    if let [home] = homes[..] {
-        return format!("unknown key {place}; it belongs to section {home}");
+    if !homes.is_empty() {
+        return format!("unknown key {place}; it belongs to section {}", homes.join(" or "));
     }
     match keys::nearest(name, known) {
         Some(near) => format!("unknown key {place}; did you mean \"{near}\"?"),
@@ -187,7 +187,7 @@ mod tests {
             ),
             (
                 "[store]\npacket_max = 1",
-                "t.toml:2: store.packet_max: unknown key in section store; it belongs to section limits",
+                "t.toml:2: store.packet_max: unknown key in section store; it belongs to section limits or bridge",
             ),
             ("[limit]\n", "t.toml:1: limit: unknown key at the top of the file; did you mean \"limits\"?"),
             (

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::units::{Bound, Count, Size, Span};
+use crate::bridge::{LinkConfig, Rule};
 use crate::limits::Limits;
 
 /// A whole configuration.
@@ -124,6 +125,8 @@ pub struct RawBridge {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub gateway_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub username: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub password: Option<String>,
@@ -131,6 +134,10 @@ pub struct RawBridge {
     pub password_file: Option<PathBuf>,
     pub keep_alive: Span,
     pub window: Count,
+    pub inflight_bytes_max: Size,
+    pub inbound_window: Count,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub packet_max: Option<Size>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca_file: Option<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -143,6 +150,9 @@ pub struct RawBridge {
     pub ack_timeout: Span,
     pub backoff_min: Span,
     pub backoff_max: Span,
+    pub stable_after: Span,
+    pub session_expiry: Span,
+    pub mark_path: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub out: Vec<RawRule>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -247,25 +257,33 @@ impl Default for RawQueue {
 
 impl Default for RawBridge {
     fn default() -> Self {
+        let link = LinkConfig::default();
         Self {
             name: String::new(),
             url: None,
             urls: Vec::new(),
             protocol: Count(5),
             client_id: None,
+            gateway_id: None,
             username: None,
             password: None,
             password_file: None,
-            keep_alive: Span(30_000),
-            window: Count(100),
+            keep_alive: Span(u64::from(link.keep_alive_secs) * 1000),
+            window: Count(link.window.into()),
+            inflight_bytes_max: Size(link.inflight_bytes_max.into()),
+            inbound_window: Count(link.inbound_window.into()),
+            packet_max: None,
             ca_file: None,
             cert_file: None,
             key_file: None,
             server_name: None,
-            connect_timeout: Span(10_000),
-            ack_timeout: Span(30_000),
-            backoff_min: Span(500),
-            backoff_max: Span(60_000),
+            connect_timeout: Span(link.connect_timeout_millis),
+            ack_timeout: Span(link.ack_timeout_millis),
+            backoff_min: Span(link.backoff_min_millis),
+            backoff_max: Span(link.backoff_max_millis),
+            stable_after: Span(link.stable_after_millis),
+            session_expiry: Span(u64::from(link.session_expiry_secs) * 1000),
+            mark_path: link.mark_path,
             out: Vec::new(),
             r#in: Vec::new(),
         }
@@ -274,12 +292,13 @@ impl Default for RawBridge {
 
 impl Default for RawRule {
     fn default() -> Self {
+        let rule = Rule::default();
         Self {
             filter: String::new(),
-            local_prefix: String::new(),
-            remote_prefix: String::new(),
-            qos: Count(1),
-            retain: true,
+            local_prefix: rule.local_prefix,
+            remote_prefix: rule.remote_prefix,
+            qos: Count(rule.qos as u64),
+            retain: rule.retain,
         }
     }
 }

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::Loaded;
 use super::units::Size;
+use crate::bridge::{LinkConfig, WRITE_BUFFER_BYTES_HIGH};
 use crate::limits::Limits;
 
 /// Stands in for a secret.
@@ -23,12 +24,32 @@ pub fn effective_toml(loaded: &Loaded) -> Result<String, toml_edit::ser::Error> 
     toml_edit::ser::to_string_pretty(&shown)
 }
 
-/// What these limits allow to be in memory at once, part by part, one line each, with the sum.
+/// Everything that may be in memory at once beside the program itself, in bytes, by part.
 #[must_use]
-pub fn memory_table(limits: &Limits) -> String {
+pub fn memory_parts(limits: &Limits, bridges: &[LinkConfig]) -> Vec<(String, u64)> {
+    let fixed = limits.memory_parts().into_iter().map(|(name, bytes)| (name.to_owned(), bytes));
+    fixed.chain(bridges.iter().map(|link| (format!("bridge {}", link.name), link_memory(link)))).collect()
+}
+
+/// Messages under way, one packet in each buffer, and what came from upstream and waits for the local commit.
+fn link_memory(link: &LinkConfig) -> u64 {
+    let packet = u64::from(link.packet_bytes_max);
+    let inbound = if link.inbound.is_empty() { 0 } else { u64::from(link.inbound_window) };
+    u64::from(link.inflight_bytes_max) + WRITE_BUFFER_BYTES_HIGH as u64 + packet * (2 + inbound)
+}
+
+/// The sum of `parts`.
+#[must_use]
+pub fn memory_sum(parts: &[(String, u64)]) -> u64 {
+    parts.iter().fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes))
+}
+
+/// `parts` and their sum, one line each.
+#[must_use]
+pub fn memory_table(parts: &[(String, u64)]) -> String {
     let mut table = String::new();
-    let rows = limits.memory_parts().into_iter().chain([("sum", limits.memory_worst_case())]);
-    for (name, bytes) in rows {
+    let rows = parts.iter().map(|(name, bytes)| (name.as_str(), *bytes));
+    for (name, bytes) in rows.chain([("sum", memory_sum(parts))]) {
         writeln!(table, "  {name:<34} {:>12}", about(bytes)).expect("writing into a string cannot fail");
     }
     table

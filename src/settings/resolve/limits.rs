@@ -1,10 +1,11 @@
 //! The numeric bounds, and the checks that involve more than one of them.
 
 use super::Check;
+use crate::bridge::LinkConfig;
 use crate::limits::{Limits, Overflow, QueueLimits, QueueRule};
 use crate::settings::place::SettingsError;
 use crate::settings::raw::{Raw, RawLimits, RawOverflow, RawQueue, RawQueueRule, RawStore};
-use crate::settings::show::memory_table;
+use crate::settings::show::{memory_parts, memory_sum, memory_table};
 use crate::settings::units::{Bound, Size};
 
 const KIB: u64 = 1 << 10;
@@ -194,19 +195,26 @@ fn together(limits: &Limits, raw: &Raw, check: &Check<'_>) -> Result<(), Setting
             format!("{} leaves no room beside store.ring ({})", Size(most), raw.store.ring),
         );
     }
-    within_budget(limits, raw, check)
+    Ok(())
 }
 
-fn within_budget(limits: &Limits, raw: &Raw, check: &Check<'_>) -> Result<(), SettingsError> {
+/// The sum of everything that may be in memory stays within the budget, if there is one.
+pub fn within_budget(
+    limits: &Limits,
+    bridges: &[LinkConfig],
+    raw: &Raw,
+    check: &Check<'_>,
+) -> Result<(), SettingsError> {
     let Some(budget) = raw.limits.memory_budget.0 else { return Ok(()) };
-    let sum = limits.memory_worst_case();
+    let parts = memory_parts(limits, bridges);
+    let sum = memory_sum(&parts);
     if sum <= budget.0 {
         return Ok(());
     }
     let what = format!(
         "the other limits allow {} of memory, more than this budget of {budget}; raise it or lower one of\n{}",
         Size(sum),
-        memory_table(limits)
+        memory_table(&parts)
     );
     check.fail("limits.memory_budget", what)
 }

@@ -1,5 +1,6 @@
 //! From the merged file to checked values. Every complaint names the key and the place that set it.
 
+mod bridge;
 mod limits;
 
 use std::fmt::Display;
@@ -43,10 +44,14 @@ pub fn resolve(
     let data_dir = data_dir(&mut raw.store, &check, environment)?;
     let store_path = data_dir.join(store_file(&raw.store, &check)?);
     let limits = limits::limits(&raw, &check)?;
+    let mut warnings = Vec::new();
+    let around = bridge::Surroundings { check: &check, limits: &limits, listeners: &listeners };
+    let bridges = bridge::bridges(&mut raw.bridge, &around, &mut warnings)?;
+    limits::within_budget(&limits, &bridges, &raw, &check)?;
     let admin = admin(&mut raw.admin, &data_dir, &check)?;
     let log = log(&raw.log, &check)?;
-    let settings = Settings { listeners, data_dir, store_path, limits, admin, log };
-    Ok(Resolved { settings, warnings: Vec::new(), effective: raw })
+    let settings = Settings { listeners, data_dir, store_path, limits, bridges, admin, log };
+    Ok(Resolved { settings, warnings, effective: raw })
 }
 
 /// Range checks that end in an error at the key's place.
