@@ -59,7 +59,6 @@ pub enum PeerIo {
 }
 
 /// Shared by all tasks of the broker's thread. Borrows are never held across an await.
-#[derive(Debug)]
 pub struct Shell {
     /// Connections and broker.
     pub hub: RefCell<Hub>,
