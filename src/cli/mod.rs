@@ -23,15 +23,17 @@ pub const EXIT_USAGE: u8 = 2;
 
 const EXAMPLES: &str = "\
 Examples:
-  tidegate demo                                    see it lose nothing across a power cut, in a minute
-  tidegate run                                     serve mqtt://127.0.0.1:1883 with the built-in defaults
-  tidegate run --config /etc/tidegate/tidegate.toml
-  tidegate check --config /etc/tidegate/tidegate.toml
-  tidegate status                                  queues, links and store of the running gateway
+  tidegate demo                       see that nothing is lost, in a minute
+  tidegate run                        serve mqtt://127.0.0.1:1883
+  tidegate run --config FILE
+  tidegate check --config FILE        find mistakes before they matter
+  tidegate status                     queues, links and store of a running broker
 
-Every key of the configuration file can also be set by an environment variable (TIDEGATE__LIMITS__PACKET_MAX=2MiB) or by
-a flag (--set limits.packet_max=2MiB); flags win over variables, variables over files. Lists, such as bridges, stand in
-files only. TIDEGATE_LOG sets the log level (info, debug, or directives such as info,tidegate::bridge=debug).";
+Every key of the configuration file can also be set by an environment variable (TIDEGATE__LIMITS__PACKET_MAX=2MiB) or \
+by a flag (--set limits.packet_max=2MiB). Flags win over variables, variables over files. Lists, such as bridges, stand \
+in files only. TIDEGATE_LOG sets the log level: info, debug, or directives such as info,tidegate::bridge=debug.
+
+Exit codes: 0 success, 1 failure, 2 wrong command line or configuration.";
 
 /// A durable MQTT broker for edge gateways: stores, spills and forwards to a datacenter broker.
 #[derive(Debug, Parser)]
@@ -84,7 +86,7 @@ pub fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::check(&args),
-        Command::Demo(args) => demo::run(args).map(|()| ExitCode::SUCCESS),
+        Command::Demo(args) => demo::run(args),
         Command::Status(args) => status::status(&args),
     };
     done.unwrap_or_else(|error| {

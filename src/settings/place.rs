@@ -75,6 +75,11 @@ impl Origins {
         self.0.retain(|key, _| !key.starts_with(section));
     }
 
+    /// Somebody set this very key.
+    pub fn is_set(&self, key: &str) -> bool {
+        self.0.contains_key(key)
+    }
+
     /// The place of `key`, or else of the section that holds it.
     pub fn of(&self, key: &str) -> Place {
         let mut key = key;

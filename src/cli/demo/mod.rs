@@ -8,6 +8,6 @@ pub struct DemoArgs {}
 ///
 /// # Errors
 /// When it cannot be shown.
-pub fn run(_args: DemoArgs) -> anyhow::Result<()> {
+pub fn run(_args: DemoArgs) -> anyhow::Result<std::process::ExitCode> {
     anyhow::bail!("the demonstration is not part of this build")
 }

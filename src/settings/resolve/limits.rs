@@ -19,10 +19,24 @@ const QUEUE_RULES_MAX: usize = 1000;
 const PACKETS_IN_RING_MIN: u64 = 8;
 
 /// All limits, each in its range and all together consistent.
-pub fn limits(raw: &Raw, check: &Check<'_>) -> Result<Limits, SettingsError> {
+pub fn limits(raw: &mut Raw, check: &Check<'_>) -> Result<Limits, SettingsError> {
+    follow(&mut raw.limits, check);
     let limits = each_alone(&raw.limits, &raw.store, raw, check)?;
     together(&limits, raw, check)?;
     Ok(limits)
+}
+
+/// Defaults that must not exceed another bound follow it down when only that one was set.
+fn follow(limits: &mut RawLimits, check: &Check<'_>) {
+    let at_most = |key: &str, low: &mut Size, high: Size| {
+        if !check.origins.is_set(key) {
+            low.0 = low.0.min(high.0);
+        }
+    };
+    at_most("limits.packet_before_login_max", &mut limits.packet_before_login_max, limits.packet_max);
+    at_most("limits.outbox_max", &mut limits.outbox_max, limits.outboxes_max);
+    at_most("limits.outbox_high", &mut limits.outbox_high, limits.outbox_max);
+    at_most("limits.queue_window_max", &mut limits.queue_window_max, limits.queue_memory_max);
 }
 
 fn each_alone(l: &RawLimits, s: &RawStore, raw: &Raw, check: &Check<'_>) -> Result<Limits, SettingsError> {

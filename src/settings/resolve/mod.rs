@@ -43,7 +43,7 @@ pub fn resolve(
     let listeners = listeners(&mut raw.listener, &check)?;
     let data_dir = data_dir(&mut raw.store, &check, environment)?;
     let store_path = data_dir.join(store_file(&raw.store, &check)?);
-    let limits = limits::limits(&raw, &check)?;
+    let limits = limits::limits(&mut raw, &check)?;
     let mut warnings = Vec::new();
     let around = bridge::Surroundings { check: &check, limits: &limits, listeners: &listeners };
     let bridges = bridge::bridges(&mut raw.bridge, &around, &mut warnings)?;

@@ -246,6 +246,22 @@ fn limits_that_contradict_each_other_are_refused() {
 }
 
 #[test]
+fn a_default_follows_the_bound_that_it_must_not_exceed() {
+    let limits =
+        Case::new("[limits]\npacket_max = '16KiB'\noutboxes_max = '100KiB'\nqueue_memory_max = '64KiB'")
+            .settings()
+            .limits;
+    assert_eq!(limits.packet_bytes_before_login_max, 16 << 10);
+    assert_eq!((limits.outbox_bytes_max, limits.outbox_high_bytes), (100 << 10, 100 << 10));
+    assert_eq!(limits.queue_window_bytes_max, 64 << 10);
+    let said = Case::new("[limits]\npacket_max = '16KiB'\npacket_before_login_max = '32KiB'").complaint();
+    assert_eq!(
+        said,
+        "t.toml:3: limits.packet_before_login_max: 32KiB is more than limits.packet_max (16KiB)"
+    );
+}
+
+#[test]
 fn a_memory_sum_above_the_budget_is_refused_part_by_part() {
     let case = Case::new("limits.memory_budget = '100MiB'");
     let said = case.complaint();
