@@ -107,6 +107,11 @@ impl Broker {
             self.pump_group(key, now);
             return;
         }
+        self.delete_group(key);
+    }
+
+    /// Removes a group without members, and its queue.
+    pub(super) fn delete_group(&mut self, key: GroupKey) {
         let group = self.groups.remove(key as usize);
         self.group_keys.remove(group.name());
         self.router.unsubscribe(group.filter(), Group::sink(key));

@@ -226,6 +226,12 @@ impl Queue {
         seq.saturating_sub(self.loaded_to)
     }
 
+    /// From here on messages are in the store alone.
+    #[must_use]
+    pub fn spilled_from(&self) -> Seq {
+        self.loaded_to
+    }
+
     /// What happens at its bounds.
     #[must_use]
     pub fn overflow(&self) -> Overflow {
