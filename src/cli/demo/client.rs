@@ -63,7 +63,8 @@ impl Metronome {
     }
 
     fn tick(&self) -> Duration {
-        let millis = self.pace.as_ref().map_or(IDLE_TICK_MILLIS, |pace| 1000 / u64::from(pace.per_second.max(1)));
+        let millis =
+            self.pace.as_ref().map_or(IDLE_TICK_MILLIS, |pace| 1000 / u64::from(pace.per_second.max(1)));
         Duration::from_millis(millis.clamp(TICK_MILLIS_MIN, IDLE_TICK_MILLIS))
     }
 }

@@ -10,12 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use tidegate_mqtt::client::PacketIds;
-use tidegate_mqtt::packet::{
-    Ack, Connect, Packet, Publish, Subscribe, SubscribeFilter, SubscribeOptions,
-};
+use tidegate_mqtt::packet::{Ack, Connect, Packet, Publish, Subscribe, SubscribeFilter, SubscribeOptions};
 use tidegate_mqtt::{
-    DecodeLimits, Decoded, Encode, PacketId, PacketType, PublishHeader, Qos, ReasonCode, Version, decode_next,
-    encode_publish_header,
+    DecodeLimits, Decoded, Encode, PacketId, PacketType, PublishHeader, Qos, ReasonCode, Version,
+    decode_next, encode_publish_header,
 };
 
 use super::checker::Checker;
@@ -152,8 +150,7 @@ impl Device {
         let payload = serde_json::to_vec(&reading).map_err(|error| error.to_string())?;
         let topic = self.topic.as_str();
         let qos = Qos::AtLeastOnce;
-        let header =
-            PublishHeader { dup, qos, retain: false, topic, packet_id: Some(id), properties: () };
+        let header = PublishHeader { dup, qos, retain: false, topic, packet_id: Some(id), properties: () };
         encode_publish_header(out, VERSION, &header, payload.len()).map_err(|error| error.to_string())?;
         out.extend_from_slice(&payload);
         Ok(())
@@ -290,4 +287,131 @@ fn parse_reading(topic: &str, payload: &[u8]) -> Option<(usize, u32)> {
     let reading: Reading = serde_json::from_slice(payload).ok()?;
     let device = topic.strip_prefix(TOPIC_PREFIX)?.strip_suffix("/reading")?.parse().ok()?;
     (reading.device == device).then_some((device, reading.number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONNACK: [u8; 4] = [0x20, 2, 0, 0];
+
+    fn puback(id: u8) -> [u8; 4] {
+        [0x40, 2, 0, id]
+    }
+
+    /// Repetition flag, packet identifier and number of every PUBLISH in `bytes`.
+    fn publishes(bytes: &[u8]) -> Vec<(bool, u16, u32)> {
+        let mut found = Vec::new();
+        let taken = each_packet(bytes, |packet| {
+            if let Packet::Publish(publish) = packet {
+                let (_, number) = parse_reading(publish.topic, publish.payload).unwrap();
+                found.push((publish.dup, publish.packet_id.unwrap().get(), number));
+            }
+            Ok(())
+        });
+        assert_eq!(taken, Ok(bytes.len()), "only whole packets are written");
+        found
+    }
+
+    fn connected_device() -> (Device, SharedChecker) {
+        let checker = SharedChecker::new(Checker::new(1));
+        let mut device = Device::new(0, checker.clone());
+        let mut out = Vec::new();
+        device.open(&mut out);
+        assert_eq!(device.receive(&CONNACK, &mut out), Ok(4));
+        (device, checker)
+    }
+
+    #[test]
+    fn nothing_is_published_before_the_login_is_granted() {
+        let checker = SharedChecker::new(Checker::new(1));
+        let mut device = Device::new(0, checker.clone());
+        let mut out = Vec::new();
+        device.open(&mut out);
+        device.publish(2, &mut out);
+        assert_eq!(publishes(&out), []);
+        out.clear();
+        device.receive(&CONNACK, &mut out).unwrap();
+        assert_eq!(publishes(&out), [(false, 1, 1), (false, 2, 2)]);
+        assert_eq!(checker.lock().tally().published, 2);
+    }
+
+    #[test]
+    fn unacknowledged_messages_are_sent_again_first_in_order_and_marked() {
+        let (mut device, checker) = connected_device();
+        device.publish(3, &mut Vec::new());
+        device.receive(&puback(2), &mut Vec::new()).unwrap();
+        let mut out = Vec::new();
+        device.open(&mut out);
+        device.publish(1, &mut out);
+        assert_eq!(publishes(&out), []);
+        out.clear();
+        device.receive(&CONNACK, &mut out).unwrap();
+        assert_eq!(publishes(&out), [(true, 1, 1), (true, 3, 3), (false, 4, 4)]);
+        let tally = checker.lock().tally();
+        assert_eq!((tally.acknowledged, tally.resent, tally.reconnects), (1, 2, 1));
+    }
+
+    #[test]
+    fn at_most_a_window_is_under_way_and_an_acknowledgement_lets_the_next_one_go() {
+        let (mut device, _) = connected_device();
+        let mut out = Vec::new();
+        device.publish(u64::from(INFLIGHT_MAX) + 5, &mut out);
+        assert_eq!(publishes(&out).len(), usize::from(INFLIGHT_MAX));
+        out.clear();
+        device.receive(&puback(1), &mut out).unwrap();
+        let next = u32::from(INFLIGHT_MAX) + 1;
+        assert_eq!(publishes(&out), [(false, INFLIGHT_MAX + 1, next)]);
+    }
+
+    #[test]
+    fn a_stray_acknowledgement_changes_nothing() {
+        let (mut device, checker) = connected_device();
+        device.receive(&puback(9), &mut Vec::new()).unwrap();
+        assert_eq!(checker.lock().tally(), Checker::new(1).tally());
+    }
+
+    #[test]
+    fn a_partial_packet_is_left_and_a_refused_login_is_an_error() {
+        let checker = SharedChecker::new(Checker::new(1));
+        let mut device = Device::new(0, checker);
+        assert_eq!(device.receive(&CONNACK[..3], &mut Vec::new()), Ok(0));
+        assert!(device.receive(&[0x20, 2, 0, 5], &mut Vec::new()).is_err());
+    }
+
+    #[test]
+    fn the_consumer_subscribes_acknowledges_and_reports_what_arrives() {
+        let (mut device, checker) = connected_device();
+        let mut readings = Vec::new();
+        device.publish(1, &mut readings);
+        let (subscribed, granted) = tokio::sync::watch::channel(false);
+        let mut consumer = Consumer::new(checker.clone(), subscribed);
+        let mut out = Vec::new();
+        consumer.receive(&CONNACK, &mut out).unwrap();
+        assert_eq!(out[0], 0x82, "it subscribes once it is connected");
+        consumer.receive(&[0x90, 3, 0, 1, 1], &mut Vec::new()).unwrap();
+        assert!(*granted.borrow());
+        out.clear();
+        consumer.receive(&readings, &mut out).unwrap();
+        assert_eq!(out, puback(1));
+        assert_eq!(checker.lock().tally().arrived, 1);
+    }
+
+    #[test]
+    fn a_payload_that_is_no_reading_is_foreign_and_still_acknowledged() {
+        let checker = SharedChecker::new(Checker::new(1));
+        let mut consumer = Consumer::new(checker.clone(), tokio::sync::watch::channel(false).0);
+        let mut out = Vec::new();
+        consumer.receive(&[0x32, 6, 0, 1, b'x', 0, 7, b'!'], &mut out).unwrap();
+        assert_eq!(out, puback(7));
+        assert_eq!(checker.lock().tally().foreign, 1);
+    }
+
+    #[test]
+    fn a_reading_under_another_devices_topic_is_foreign() {
+        assert_eq!(
+            parse_reading("devices/1/reading", br#"{"device":2,"number":1,"celsius":1,"note":""}"#),
+            None
+        );
+    }
 }
