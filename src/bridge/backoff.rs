@@ -93,6 +93,12 @@ impl Backoff {
         self.alarm
     }
 
+    /// Something is to be reset once a connection has lasted.
+    #[must_use]
+    pub fn is_grown(&self) -> bool {
+        self.alarm || self.short_lives > 0 || self.last_millis > 0
+    }
+
     /// The life after which a connection counts as lasting, in milliseconds.
     #[must_use]
     pub fn stable_millis(&self) -> u64 {

@@ -8,7 +8,7 @@
 //! for want of room, reading goes on, because the acknowledgements that make room come the same way; what is over the bound is
 //! then forgotten unacknowledged, and a new connection makes the upstream send it again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::broker::api::{PublishOutcome, ReplyTag};
 use crate::message::Message;
@@ -45,7 +45,9 @@ struct Open {
 /// The messages of one link.
 #[derive(Debug)]
 pub struct Inbound {
+    /// In the order of arrival.
     open: BTreeMap<u64, Open>,
+    by_tag: HashMap<u16, u64>,
     next: u64,
     connection: u64,
     bytes: u64,
@@ -62,6 +64,7 @@ impl Inbound {
     pub fn new(messages_max: u16, bytes_max: u32) -> Self {
         Self {
             open: BTreeMap::new(),
+            by_tag: HashMap::new(),
             next: 1,
             connection: 0,
             bytes: 0,
@@ -89,7 +92,7 @@ impl Inbound {
 
     /// The local broker answered. Returns what to tell the upstream, if it still listens.
     pub fn answered(&mut self, reply: ReplyTag, outcome: PublishOutcome, now: Mono) -> Option<Answer> {
-        let number = self.open.keys().copied().find(|number| tag(*number) == reply)?;
+        let number = *self.by_tag.get(&reply.0)?;
         if outcome == PublishOutcome::QuotaExceeded {
             self.hold(number, now);
             return None;
@@ -149,6 +152,7 @@ impl Inbound {
     /// The local attachment is over: no answers come any more.
     pub fn clear(&mut self) {
         self.open.clear();
+        self.by_tag.clear();
         self.bytes = 0;
     }
 
@@ -164,12 +168,19 @@ impl Inbound {
         self.forgotten && self.retry_at.is_none() && self.open.is_empty()
     }
 
+    /// Messages that the local broker has not answered yet.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.open.len()
+    }
+
     fn is_full(&self) -> bool {
         self.open.len() >= self.messages_max || self.bytes >= self.bytes_max
     }
 
     fn remove(&mut self, number: u64) -> Option<Open> {
         let open = self.open.remove(&number)?;
+        self.by_tag.remove(&tag(number).0);
         self.bytes -= u64::from(open.message.size());
         Some(open)
     }
@@ -179,7 +190,7 @@ impl Inbound {
         loop {
             let number = self.next;
             self.next += 1;
-            let used = tag(number) == ReplyTag(0) || self.open.keys().any(|open| tag(*open) == tag(number));
+            let used = tag(number) == ReplyTag(0) || self.by_tag.contains_key(&tag(number).0);
             if !used {
                 return number;
             }
@@ -189,4 +200,74 @@ impl Inbound {
 
 fn tag(number: u64) -> ReplyTag {
     ReplyTag((number & 0xffff) as u16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::MessageHead;
+
+    fn message() -> Message {
+        Message::new("t", b"x", MessageHead::default())
+    }
+
+    #[test]
+    fn a_late_answer_does_not_acknowledge_a_message_of_the_next_connection() {
+        let mut inbound = Inbound::new(10, 1 << 20);
+        let old = inbound.accept(1, false, &message()).unwrap();
+        inbound.connection_ended();
+        let new = inbound.accept(1, false, &message()).unwrap();
+        assert_ne!(old, new);
+        assert_eq!(inbound.answered(old, PublishOutcome::Accepted, Mono(0)), None);
+        let answer = Answer { id: 1, qos2: false, reason: SUCCESS };
+        assert_eq!(inbound.answered(new, PublishOutcome::NoSubscribers, Mono(0)), Some(answer));
+        assert_eq!(inbound.answered(new, PublishOutcome::Accepted, Mono(0)), None);
+    }
+
+    #[test]
+    fn messages_that_find_no_room_are_offered_again_in_order_with_growing_pauses() {
+        let mut inbound = Inbound::new(10, 1 << 20);
+        let first = inbound.accept(1, false, &message()).unwrap();
+        assert_eq!(inbound.answered(first, PublishOutcome::QuotaExceeded, Mono(0)), None);
+        assert_eq!(inbound.accept(2, true, &message()), None, "it waits behind the first");
+        let at = inbound.retry_at().unwrap();
+        assert!(inbound.retry(Mono(at.0 - 1)).is_empty());
+        let offered: Vec<ReplyTag> = inbound.retry(at).into_iter().map(|(tag, _)| tag).collect();
+        assert_eq!(offered.len(), 2);
+        assert_eq!(offered[0], first);
+        inbound.answered(first, PublishOutcome::QuotaExceeded, at);
+        assert_eq!(inbound.retry_at(), Some(at.plus_millis(2 * RETRY_MILLIS_MIN)));
+        let second = Answer { id: 2, qos2: true, reason: SUCCESS };
+        assert_eq!(inbound.answered(offered[1], PublishOutcome::Accepted, at), Some(second));
+    }
+
+    #[test]
+    fn a_full_window_stops_reading_but_not_while_it_waits_for_room() {
+        let mut inbound = Inbound::new(2, 1 << 20);
+        let tag = inbound.accept(1, false, &message()).unwrap();
+        assert!(!inbound.pauses_reading());
+        let other = inbound.accept(2, false, &message()).unwrap();
+        assert!(inbound.pauses_reading());
+        inbound.answered(tag, PublishOutcome::QuotaExceeded, Mono(0));
+        assert!(!inbound.pauses_reading());
+        assert_eq!(inbound.accept(3, false, &message()), None);
+        inbound.answered(other, PublishOutcome::Accepted, Mono(0));
+        let at = inbound.retry_at().unwrap();
+        let (tag, _) = inbound.retry(at).remove(0);
+        assert!(!inbound.wants_repetition());
+        inbound.answered(tag, PublishOutcome::Accepted, at);
+        assert!(inbound.wants_repetition(), "the third one was forgotten");
+    }
+
+    #[test]
+    fn tags_in_use_are_skipped_when_the_numbers_wrap() {
+        let mut inbound = Inbound::new(10, 1 << 20);
+        let first = inbound.accept(1, false, &message()).unwrap();
+        for _ in 0..70_000 {
+            let tag = inbound.accept(2, false, &message()).unwrap();
+            assert!(tag != first && tag != ReplyTag(0));
+            inbound.answered(tag, PublishOutcome::Accepted, Mono(0)).unwrap();
+        }
+        assert_eq!(inbound.waiting(), 1);
+    }
 }

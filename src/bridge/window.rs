@@ -27,6 +27,8 @@ pub struct Entry {
     pub message: Message,
     /// RETAIN flag of the delivery.
     pub retain: bool,
+    /// An earlier attachment may have sent it.
+    pub duplicate: bool,
     /// Packet identifier, once it was sent.
     pub id: Option<NonZeroU16>,
     /// When it was sent last.
@@ -36,10 +38,10 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// A delivery that was never sent.
+    /// A delivery that this window has not sent yet.
     #[must_use]
-    pub fn new(delivery: DeliveryId, message: Message, retain: bool) -> Self {
-        Self { delivery, message, retain, id: None, sent_at: Mono::default(), refusals: 0 }
+    pub fn new(delivery: DeliveryId, message: Message, retain: bool, duplicate: bool) -> Self {
+        Self { delivery, message, retain, duplicate, id: None, sent_at: Mono::default(), refusals: 0 }
     }
 }
 
@@ -113,7 +115,8 @@ impl Window {
         fits.then_some(entry)
     }
 
-    /// The delivery that [`peek`](Self::peek) showed is sent now. Returns its identifier and whether it was sent before.
+    /// The delivery that [`peek`](Self::peek) showed is sent now. Returns its identifier and whether it may have been
+    /// sent before.
     ///
     /// # Panics
     /// When nothing was shown: a bug of the caller.
@@ -130,7 +133,7 @@ impl Window {
         self.in_flight += 1;
         self.in_flight_bytes += u64::from(entry.message.size());
         self.cursor += 1;
-        (id, before.is_some())
+        (id, entry.duplicate || before.is_some())
     }
 
     /// The delivery that [`peek`](Self::peek) showed leaves the window unsent.
@@ -224,7 +227,7 @@ mod tests {
 
     fn entry(n: u16) -> Entry {
         let delivery = DeliveryId::new(n).unwrap();
-        Entry::new(delivery, Message::new("t", &n.to_be_bytes(), MessageHead::default()), false)
+        Entry::new(delivery, Message::new("t", &n.to_be_bytes(), MessageHead::default()), false, false)
     }
 
     fn send_all(window: &mut Window) -> Vec<(u16, u16, bool)> {
