@@ -58,10 +58,9 @@ async fn refuse_if_taken(path: &Path) -> io::Result<()> {
     }
 }
 
+/// A name that is not longer than the socket's own, whose length the system bounds.
 fn beside(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push("~");
-    PathBuf::from(name)
+    path.with_file_name("~")
 }
 
 fn remove_socket(path: &Path) -> io::Result<()> {
