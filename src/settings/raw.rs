@@ -19,7 +19,9 @@ pub struct Raw {
     pub store: RawStore,
     pub limits: RawLimits,
     pub queue: RawQueue,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub queue_rule: Vec<RawQueueRule>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub bridge: Vec<RawBridge>,
     pub admin: RawAdmin,
     pub log: RawLog,

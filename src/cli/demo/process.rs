@@ -179,7 +179,8 @@ fn config_text(data_dir: &Path, address: SocketAddr, upstream: Option<SocketAddr
     let mut text = format!("[[listener]]\nurl = \"mqtt://{address}\"\n\n[store]\ndata_dir = {data_dir}\n");
     if let Some(upstream) = upstream {
         text.push_str(&format!(
-            "\n[[bridge]]\nname = \"datacenter\"\nurl = \"mqtt://{upstream}\"\nprotocol = 5\n\n\
+            "\n[[bridge]]\nname = \"datacenter\"\nurl = \"mqtt://{upstream}\"\nclient_id = \"demo-gateway\"\n\
+             protocol = 5\n\n\
              [[bridge.out]]\nfilter = \"devices/#\"\nqos = 1\n"
         ));
     }

@@ -123,3 +123,18 @@ fn the_systemd_unit_starts_what_the_command_line_offers() {
         "the broker sends no watchdog notices"
     );
 }
+
+proptest::proptest! {
+    #[test]
+    fn a_mangled_file_is_refused_or_loaded_and_never_a_panic(
+        cut in 0..6000_usize, gone in 0..200_usize, put in "[ -~\n]{0,6}|\\PC{0,3}",
+    ) {
+        let whole: Vec<char> = in_force(|line| line != Line::Prose).chars().collect();
+        let cut = cut.min(whole.len());
+        let rest = (cut + gone).min(whole.len());
+        let text: String = whole[..cut].iter().copied().chain(put.chars()).chain(whole[rest..].iter().copied()).collect();
+        if let Err(error) = Case::new(&text).load() {
+            proptest::prop_assert!(!error.what.is_empty());
+        }
+    }
+}
