@@ -1,0 +1,18 @@
+//! The broker's behaviour, chapter by chapter, over real sockets and a real process.
+#![allow(clippy::unwrap_used)]
+
+#[path = "../harness/mod.rs"]
+mod harness;
+
+mod expiry;
+mod flow;
+mod hostile;
+mod overflow;
+mod process;
+mod qos;
+mod redelivery;
+mod retained;
+mod sessions;
+mod shared;
+mod subscriptions;
+mod wills;

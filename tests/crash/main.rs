@@ -1,0 +1,5 @@
+//! Stub.
+#![allow(clippy::unwrap_used)]
+
+#[path = "../harness/mod.rs"]
+mod harness;
