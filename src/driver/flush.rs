@@ -84,7 +84,7 @@ fn write(shell: &Rc<Shell>, hub: &mut Hub, id: ConnId) {
                 tokio::task::spawn_local(wait_writable(Rc::clone(shell), id, Rc::clone(&peer)));
             } else if hub.is_finished(id) {
                 resume.notify_one();
-                let _ = SockRef::from(half.as_ref().as_ref()).shutdown(std::net::Shutdown::Write);
+                let _ = SockRef::from(half.as_ref()).shutdown(std::net::Shutdown::Write);
             }
         }
     }
@@ -96,7 +96,7 @@ fn write_socket(shell: &Shell, hub: &mut Hub, id: ConnId, half: &OwnedWriteHalf)
         let result = match hub.output(id) {
             None => return true,
             Some(Output::Single(bytes)) => half.try_write(bytes),
-            Some(Output::Bytes(slices, n)) => half.try_write_vectored(&slices[..n]),
+            Some(Output::Many(slices)) => half.try_write_vectored(&slices),
         };
         match result {
             Ok(n) => hub.wrote(id, n, shell.now()),
@@ -147,7 +147,7 @@ fn close_hard(shell: &Shell, id: ConnId) {
         && let PeerIo::Socket { half, resume, .. } = &*peer
     {
         resume.notify_one();
-        let _ = SockRef::from(half.as_ref().as_ref()).shutdown(std::net::Shutdown::Both);
+        let _ = SockRef::from(half.as_ref()).shutdown(std::net::Shutdown::Both);
     }
 }
 

@@ -58,6 +58,8 @@ pub enum PeerIo {
     Port(mpsc::Sender<ClientEvent>),
 }
 
+type Place = (ConnId, Rc<PeerIo>);
+
 /// Shared by all tasks of the broker's thread. Borrows are never held across an await.
 pub struct Shell {
     /// Connections and broker.
@@ -72,7 +74,8 @@ pub struct Shell {
     pub room: Notify,
     /// The next deadline may have moved to the front.
     pub tick: Notify,
-    peers: RefCell<Vec<Option<(ConnId, Rc<PeerIo>)>>>,
+    /// By the slot number in the identifier; an entry counts only if the whole identifier fits.
+    peers: RefCell<Vec<Option<Place>>>,
     store: RefCell<Option<Store>>,
     failure: RefCell<Option<String>>,
     failing: Notify,

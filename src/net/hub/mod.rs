@@ -21,9 +21,9 @@ use crate::broker::api::{ClientCommand, ClientEvent, CloseReason, ConnId};
 use crate::broker::{Broker, Effect};
 use crate::limits::Limits;
 use crate::net::mqtt::{Adapter, Encoded, Step};
-use crate::net::outbox::{BufferPool, Outbox, WRITE_SEGMENTS_MAX};
+use crate::net::outbox::{BufferPool, Outbox};
 use crate::net::traffic::Traffic;
-use crate::store::contract::{Batch, PageRequest, StoreEvent};
+use crate::store::contract::PageRequest;
 use crate::time::{Mono, Now};
 
 /// How long the last bytes to a connection that ends may take, in milliseconds.
@@ -82,8 +82,8 @@ pub enum Turn {
 /// What is to be written to a connection.
 #[derive(Debug)]
 pub enum Output<'a> {
-    /// So many of the slices.
-    Bytes([IoSlice<'a>; WRITE_SEGMENTS_MAX], usize),
+    /// Several runs of bytes, at most [`crate::net::outbox::WRITE_SEGMENTS_MAX`].
+    Many(Vec<IoSlice<'a>>),
     /// One run of bytes.
     Single(&'a [u8]),
 }

@@ -1,6 +1,8 @@
 //! What waits to be written, and to whom.
 
-use super::*;
+use super::{Hub, Output, Peer};
+use crate::broker::api::{ClientEvent, ConnId};
+use crate::time::Now;
 
 impl Hub {
     #[inline]
@@ -64,9 +66,7 @@ impl Hub {
         if let Some(bytes) = slot.outbox.single() {
             return Some(Output::Single(bytes));
         }
-        let mut slices = [IoSlice::new(&[]); WRITE_SEGMENTS_MAX];
-        let n = slot.outbox.slices(&mut slices);
-        Some(Output::Bytes(slices, n))
+        Some(Output::Many(slot.outbox.slices()))
     }
 
     /// The next event for a port.

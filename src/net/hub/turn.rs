@@ -1,6 +1,11 @@
 //! The end of a turn: the broker's effects become bytes.
 
-use super::*;
+use super::ENDING_MILLIS_MAX;
+use super::{Encoded, Hub, Peer};
+use crate::broker::Effect;
+use crate::broker::api::{ClientCommand, ClientEvent, ConnId};
+use crate::store::contract::{Batch, PageRequest, StoreEvent};
+use crate::time::Now;
 
 impl Hub {
     /// A port's command.
@@ -118,7 +123,8 @@ impl Hub {
                 self.holding_up += 1;
             }
             self.turn_congested |= !slot.slow;
-            let full = waiting > self.limits.outbox_bytes_max as usize || self.outbox_bytes > self.limits.outboxes_bytes_max;
+            let full = waiting > self.limits.outbox_bytes_max as usize
+                || self.outbox_bytes > self.limits.outboxes_bytes_max;
             if full && !slot.congested {
                 slot.congested = true;
                 self.broker.set_congested(slot.id, true, now);
