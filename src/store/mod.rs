@@ -12,6 +12,7 @@ mod cold_read;
 mod cold_write;
 mod counters;
 mod error;
+mod handle;
 mod hot;
 mod hot_queue;
 pub mod layout;
@@ -25,16 +26,23 @@ mod ring;
 pub mod segment;
 mod shared;
 mod space;
-mod store;
 mod threads;
 mod writer;
 
 pub use counters::Counters;
 pub use error::StoreError;
+pub use handle::{Store, StoreOptions};
 pub use media::{Media, RealFile};
-pub use store::{Store, StoreOptions};
 
 #[cfg(test)]
+mod sim_media;
+#[cfg(test)]
+mod tests_faults;
+#[cfg(test)]
 mod tests_file;
+#[cfg(test)]
+mod tests_model;
+#[cfg(test)]
+mod tests_power;
 #[cfg(test)]
 mod tests_support;

@@ -89,10 +89,11 @@ impl Space {
         if needed <= from {
             return true;
         }
-        let to = needed.next_multiple_of(RESERVE_STEP_BYTES);
-        if self.base.saturating_add(needed) > self.file_bytes_max {
+        let most = self.file_bytes_max.saturating_sub(self.base);
+        if needed > most {
             return false;
         }
+        let to = needed.next_multiple_of(RESERVE_STEP_BYTES).min(most);
         let free = self.media.free_space().unwrap_or(u64::MAX);
         if free < self.disk_reserve_bytes.saturating_add(to - from) {
             return false;
