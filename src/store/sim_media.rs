@@ -167,7 +167,7 @@ impl SimMedia {
         let mut image = state.durable.clone();
         for change in &state.unsynced {
             match change {
-                Change::SetLen(_) if random() % 2 == 0 => {}
+                Change::SetLen(_) if random().is_multiple_of(2) => {}
                 Change::SetLen(_) => apply(&mut image, change),
                 Change::Write { offset, data } => apply_part(&mut image, *offset, data, style, random),
             }
@@ -187,10 +187,10 @@ fn apply_part(
     let mut at = offset;
     while at < end {
         let next = ((at / style.grain + 1) * style.grain).min(end);
-        if random() % 2 == 0 {
+        if random().is_multiple_of(2) {
             let part = &data[(at - offset) as usize..(next - offset) as usize];
             apply(image, &Change::Write { offset: at, data: part.to_vec() });
-        } else if style.garbage && random() % 8 == 0 {
+        } else if style.garbage && random().is_multiple_of(8) {
             let page = (at / PAGE * PAGE) as usize;
             let page_end = (page + PAGE as usize).min(image.len());
             for byte in image.get_mut(page..page_end).into_iter().flatten() {
@@ -280,6 +280,17 @@ impl Media for SimMedia {
     fn reserve(&self, offset: u64, len: u64) -> io::Result<()> {
         let mut state = self.state();
         if state.is_off() { Err(power_is_off()) } else { state.use_pages(offset, len) }
+    }
+
+    fn release(&self, offset: u64, len: u64) -> io::Result<()> {
+        let mut state = self.state();
+        if state.is_off() {
+            return Err(power_is_off());
+        }
+        for page in offset / PAGE..(offset + len) / PAGE {
+            state.used.remove(&page);
+        }
+        Ok(())
     }
 
     fn occupied(&self) -> io::Result<u64> {

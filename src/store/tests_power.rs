@@ -140,7 +140,7 @@ impl World {
         if self.release_early {
             self.side.lock().unwrap().writer.release_early(point);
         }
-        self.media.set_interlude(SETTINGS.ring_bytes + 32768, Some(Arc::new(interlude)));
+        self.media.set_interlude(self.shared.cold.region().base(), Some(Arc::new(interlude)));
         let outcome = checkpoint::run(&self.shared, snapshot);
         self.media.set_interlude(0, None);
         self.side.lock().unwrap().writer.end_checkpoint(outcome?);
