@@ -7,6 +7,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use rustix::fs::FallocateFlags;
+
 use super::error::StoreError;
 
 /// One file on some medium. All methods may be called from several threads.
@@ -44,12 +46,17 @@ pub trait Media: Debug + Send + Sync + 'static {
     /// As the system says.
     fn size(&self) -> io::Result<u64>;
 
-    /// Reserves space for the range, so that later writes to it cannot run out of space. Does not change the length. A medium
-    /// that cannot reserve does nothing.
+    /// Takes blocks for the range without writing it or changing the length. A medium that cannot do that does nothing.
     ///
     /// # Errors
     /// Storage full, or as the system says.
     fn reserve(&self, offset: u64, len: u64) -> io::Result<()>;
+
+    /// Gives the range's blocks back; it reads as zeroes. A medium that cannot do that does nothing.
+    ///
+    /// # Errors
+    /// As the system says.
+    fn release(&self, offset: u64, len: u64) -> io::Result<()>;
 
     /// Bytes that the file occupies on the medium.
     ///
@@ -91,7 +98,11 @@ impl RealFile {
 
     fn lock(file: File, path: &Path) -> Result<Self, StoreError> {
         match file.try_lock() {
-            Ok(()) => Ok(Self(file)),
+            Ok(()) => {
+                // After a write error the page cache may hold what the disk does not: read the disk. Only a hint.
+                let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
+                Ok(Self(file))
+            }
             Err(TryLockError::WouldBlock) => Err(StoreError::InUse { path: path.to_owned() }),
             Err(TryLockError::Error(source)) => Err(StoreError::Io { what: "lock its file", source }),
         }
@@ -120,12 +131,11 @@ impl Media for RealFile {
     }
 
     fn reserve(&self, offset: u64, len: u64) -> io::Result<()> {
-        use rustix::fs::{FallocateFlags, fallocate};
-        match fallocate(&self.0, FallocateFlags::KEEP_SIZE, offset, len).map_err(io::Error::from) {
-            // Some file systems cannot reserve; the check of the free space must do there.
-            Err(e) if matches!(e.kind(), io::ErrorKind::Unsupported | io::ErrorKind::InvalidInput) => Ok(()),
-            other => other,
-        }
+        fallocate(&self.0, FallocateFlags::KEEP_SIZE, offset, len)
+    }
+
+    fn release(&self, offset: u64, len: u64) -> io::Result<()> {
+        fallocate(&self.0, FallocateFlags::KEEP_SIZE | FallocateFlags::PUNCH_HOLE, offset, len)
     }
 
     fn occupied(&self) -> io::Result<u64> {
@@ -136,6 +146,14 @@ impl Media for RealFile {
     fn free_space(&self) -> io::Result<u64> {
         let stat = rustix::fs::fstatvfs(&self.0)?;
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+}
+
+/// Some file systems know nothing of reservations; the check of the free space must do there.
+fn fallocate(file: &File, flags: FallocateFlags, offset: u64, len: u64) -> io::Result<()> {
+    match rustix::fs::fallocate(file, flags, offset, len).map_err(io::Error::from) {
+        Err(e) if matches!(e.kind(), io::ErrorKind::Unsupported | io::ErrorKind::InvalidInput) => Ok(()),
+        other => other,
     }
 }
 

@@ -199,6 +199,11 @@ impl Store {
         self.shared.media.sync_data().map_err(StoreError::io("sync its file"))
     }
 
+    #[cfg(test)]
+    pub(super) fn give_space_back_now(&self) -> Result<bool, StoreError> {
+        super::checkpoint::give_space_back(&self.shared)
+    }
+
     fn join(&mut self) {
         for thread in self.threads.drain(..) {
             // Panics were caught inside the thread.
