@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::*;
 use crate::bridge::wire::{InPublish, OutPublish};
 use crate::bridge::{Address, Rule};
-use crate::broker::api::{ClientEvent, Connected, DeliveryId};
+use crate::broker::api::{ClientEvent, DeliveryId, PublishOutcome};
 use crate::message::{Message, MessageHead, Properties, Qos};
 use crate::time::Wall;
 
@@ -33,7 +33,7 @@ fn config(addresses: usize, inbound: bool) -> LinkConfig {
 fn attached(config: LinkConfig) -> Link {
     let mut link = Link::new(config, 3);
     link.handle_attached();
-    link.handle_event(ClientEvent::Connected(Box::new(Connected::default())), at(0)).unwrap();
+    link.handle_event(ClientEvent::Connected(Box::default()), at(0)).unwrap();
     link
 }
 
@@ -259,10 +259,24 @@ fn waiting_for_local_commits_is_not_held_against_the_upstream() {
     };
     link.handle_packet(Incoming::Publish(publish), at(0));
     assert!(!link.wants_read());
+    let tag = locals(&mut link)
+        .into_iter()
+        .find_map(|command| match command {
+            ClientCommand::Publish(request) if request.message.topic() == "down/x" => Some(request.tag),
+            _ => None,
+        })
+        .unwrap();
     for second in [5, 10, 15] {
         link.handle_timeout(at(second * SECOND));
         assert_eq!(link.state(), LinkState::Up);
     }
+    let published = ClientEvent::Published { tag, qos: Qos::AtLeastOnce, outcome: PublishOutcome::Accepted };
+    link.handle_event(published, at(19 * SECOND)).unwrap();
+    assert!(link.wants_read());
+    link.handle_timeout(at(21 * SECOND));
+    assert_eq!(link.state(), LinkState::Up, "the unread answers have their full time from now on");
+    link.handle_timeout(at(24 * SECOND));
+    assert_eq!(link.state(), LinkState::Backoff);
 }
 
 #[test]
