@@ -195,8 +195,8 @@ impl Shell {
     /// deadlines that move.
     fn arm(&self, mut timer: Pin<&mut Sleep>, closing: Option<Instant>) {
         let link = self.link.next_deadline().map(|at| self.clock.instant(at));
-        let far = || Instant::now() + Duration::from_secs(3600);
-        let wanted = link.into_iter().chain(closing).min().unwrap_or_else(far).into();
+        let far = Instant::now() + Duration::from_secs(3600);
+        let wanted = link.into_iter().chain(closing).fold(far, Instant::min).into();
         if timer.is_elapsed() || wanted < timer.deadline() {
             timer.as_mut().reset(wanted);
         }
@@ -214,7 +214,9 @@ impl Shell {
             Wake::Dialed(step) => self.on_dial_step(step, now),
             Wake::Socket(Ok(Turn::Read)) => self.on_input(now),
             Wake::Socket(Ok(Turn::Written)) | Wake::Room | Wake::Shutdown => {}
-            Wake::Socket(Ok(Turn::Closed)) => self.link.handle_lost("the upstream closed the connection".to_owned(), now),
+            Wake::Socket(Ok(Turn::Closed)) => {
+                self.link.handle_lost("the upstream closed the connection".to_owned(), now)
+            }
             Wake::Socket(Err(e)) => self.link.handle_lost(format!("the connection broke: {e}"), now),
             Wake::Timer => self.link.handle_timeout(now),
         }
@@ -346,9 +348,15 @@ impl Shell {
     fn log_detached(&self, why: Option<Detached>) {
         let link = self.config.name.as_str();
         match why {
-            None | Some(Detached::Closed(CloseReason::ShuttingDown)) => debug!(link, "the local session ended"),
-            Some(Detached::Closed(reason)) => warn!(link, ?reason, "the local broker ended the link's session"),
-            Some(Detached::Refused(refusal)) => error!(link, ?refusal, "the local broker refuses the link's session"),
+            None | Some(Detached::Closed(CloseReason::ShuttingDown)) => {
+                debug!(link, "the local session ended")
+            }
+            Some(Detached::Closed(reason)) => {
+                warn!(link, ?reason, "the local broker ended the link's session")
+            }
+            Some(Detached::Refused(refusal)) => {
+                error!(link, ?refusal, "the local broker refuses the link's session")
+            }
         }
     }
 
@@ -359,7 +367,9 @@ impl Shell {
             Notice::Down { why, pause_millis, repeated: false } => {
                 warn!(link, pause_millis, "the link is down: {why}");
             }
-            Notice::Down { why, pause_millis, .. } => debug!(link, pause_millis, "the link is still down: {why}"),
+            Notice::Down { why, pause_millis, .. } => {
+                debug!(link, pause_millis, "the link is still down: {why}")
+            }
             Notice::Alarm => error!(
                 link,
                 client_id = self.config.client_id,
@@ -380,7 +390,7 @@ impl Shell {
 /// User name and password; the file is read anew for each connection.
 fn credentials(config: &LinkConfig) -> Result<Credentials, String> {
     let password = match &config.password_file {
-        None => config.password.clone().unwrap_or_default(),
+        None => config.password.as_ref().map(|secret| secret.0.clone()).unwrap_or_default(),
         Some(path) => std::fs::read_to_string(path)
             .map(|text| text.trim_end_matches(['\r', '\n']).to_owned())
             .map_err(|e| format!("password_file {}: {e}", path.display()))?,
