@@ -18,6 +18,7 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
     login_packet_bytes_max: 512,
     login_ms_max: 1000,
     inflight_publishes_max: 4,
+    unreleased_publishes_max: 8,
     inbound_aliases_max: 3,
     inbound_alias_bytes_max: 64,
     outbound_aliases_max: 3,

@@ -64,8 +64,8 @@ pub(crate) fn decode_body<'a>(
     }
 }
 
-/// Decodes the body of a PUBLISH. Does not allocate.
-#[inline]
+/// Decodes the body of a PUBLISH. Does not allocate. Inlined so that its result is built where it ends up.
+#[inline(always)]
 pub(crate) fn decode_publish<'a>(
     version: Version,
     first_byte: u8,

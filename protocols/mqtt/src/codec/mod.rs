@@ -110,11 +110,14 @@ pub fn decode<'a>(
     packet: &'a [u8],
     limits: &DecodeLimits,
 ) -> Result<Packet<'a>, DecodeError> {
-    match decode_next(version, packet, limits)? {
-        Decoded::Incomplete { .. } => Err(Malformed::Truncated.into()),
-        Decoded::Packet { consumed, .. } if consumed < packet.len() => Err(Malformed::TrailingBytes.into()),
-        Decoded::Packet { packet, .. } => Ok(packet),
+    let frame = peek(packet, limits.packet_bytes_max)?.ok_or(Malformed::Truncated)?;
+    check_header(version, &frame)?;
+    let total = frame.total_len();
+    let body = packet.get(usize::from(frame.header_len)..total).ok_or(Malformed::Truncated)?;
+    if packet.len() > total {
+        return Err(Malformed::TrailingBytes.into());
     }
+    decode_body(version, &frame, body, limits)
 }
 
 /// Decodes the packet that `input` starts with, if it is complete.

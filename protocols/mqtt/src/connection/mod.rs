@@ -28,7 +28,7 @@ pub use event::{DuplicateAnswer, Event, InboundPublish, Received, TopicRef, Viol
 pub use login::Acceptance;
 pub use outbound::SendError;
 
-use crate::codec::{Frame, check_header, decode_body, decode_publish, peek};
+use crate::codec::{Frame, check_header, decode_body, peek};
 use crate::limits::{ConnectionLimits, DecodeLimits};
 use crate::packet::{Disconnect, Packet};
 use crate::property::Properties;
@@ -136,22 +136,11 @@ impl Connection {
             self.note_progress(input.len(), now);
             return Ok(Received::Incomplete { needed: consumed });
         };
-        let event = match frame.packet_type {
-            PacketType::Publish => {
-                let publish = decode_publish(self.version, frame.first_byte, body, &self.limits.decode)?;
-                self.publish_received(publish)?
-            }
-            _ => Some(self.other_received(&frame, body)?),
-        };
-        self.blocked = event.is_none();
-        let Some(event) = event else {
-            return Ok(Received::Blocked);
-        };
-        if self.phase == Phase::Open {
-            self.since_ms = now;
+        // Each arm builds its outcome in place: moving a large enum costs more than decoding a small message.
+        match frame.packet_type {
+            PacketType::Publish => self.receive_publish(&frame, body, now),
+            _ => self.receive_other(&frame, body, now),
         }
-        self.partial_bytes = 0;
-        Ok(Received::Event { consumed, event })
     }
 
     /// The topic name of a message, until the next call of [`Connection::receive`].
@@ -175,9 +164,11 @@ impl Connection {
     #[inline]
     pub fn deadline(&self) -> Option<u64> {
         match self.phase {
-            Phase::AwaitConnect | Phase::Login => Some(self.since_ms + u64::from(self.limits.login_ms_max)),
+            Phase::AwaitConnect | Phase::Login => {
+                Some(self.since_ms.saturating_add(u64::from(self.limits.login_ms_max)))
+            }
             Phase::Open if self.keep_alive_ms == 0 || self.blocked => None,
-            Phase::Open => Some(self.since_ms + u64::from(self.keep_alive_ms)),
+            Phase::Open => Some(self.since_ms.saturating_add(u64::from(self.keep_alive_ms))),
             Phase::Closed => None,
         }
     }
@@ -194,7 +185,7 @@ impl Connection {
         }
     }
 
-    /// The version that CONNECT named.
+    /// The version that CONNECT named, or the one nearest to a level that it named in vain; `None` before.
     #[inline]
     pub fn version(&self) -> Option<Version> {
         self.version_known.then_some(self.version)
@@ -291,11 +282,32 @@ impl Connection {
         }
     }
 
-    /// Handles a packet other than PUBLISH.
-    fn other_received<'a>(&mut self, frame: &Frame, body: &'a [u8]) -> Result<Event<'a>, Violation> {
-        if frame.packet_type == PacketType::Connect {
-            return self.connect_received(frame, body);
+    /// A packet was taken: the client is alive and not blocked.
+    #[inline]
+    fn note_packet(&mut self, now: u64) {
+        if self.phase == Phase::Open {
+            self.since_ms = now;
         }
+        self.partial_bytes = 0;
+        self.blocked = false;
+    }
+
+    fn receive_other<'a>(
+        &mut self,
+        frame: &Frame,
+        body: &'a [u8],
+        now: u64,
+    ) -> Result<Received<'a>, Violation> {
+        let event = match frame.packet_type {
+            PacketType::Connect => self.connect_received(frame, body)?,
+            _ => self.other_received(frame, body)?,
+        };
+        self.note_packet(now);
+        Ok(Received::Event { consumed: frame.total_len(), event })
+    }
+
+    /// Handles a packet other than CONNECT and PUBLISH.
+    fn other_received<'a>(&mut self, frame: &Frame, body: &'a [u8]) -> Result<Event<'a>, Violation> {
         match decode_body(self.version, frame, body, &self.limits.decode)? {
             Packet::Puback(ack) => Ok(Event::Puback(ack)),
             Packet::Pubrec(ack) => Ok(Event::Pubrec(ack)),
