@@ -1,8 +1,8 @@
 //! MQTT 3.1, 3.1.1 and 5.0 without IO: packets, codec and the server side of one network connection.
 //!
-//! One packet model serves the three versions; [`Version`] is a parameter of the codec. Decoded packets borrow
-//! from the input. Nothing in this crate owns a socket, a clock, a thread or a source of randomness, and no byte
-//! that a peer sends makes it panic or allocate beyond a limit that its user has named.
+//! One packet model serves the three versions; [`Version`] is a parameter of the codec. Decoded packets
+//! borrow from the input. Nothing in this crate owns a socket, a clock, a thread or a source of randomness,
+//! and no byte that a peer sends makes it panic or allocate beyond a limit that its user has named.
 //!
 //! * [`types`], [`topic`], [`reason`]: the vocabulary.
 //! * [`packet`]: one structure per control packet, used in both directions.

@@ -2,8 +2,8 @@
 
 /// Bounds that the decoder holds a peer to.
 ///
-/// `packet_bytes_max` is applied to the fixed header, before the body has arrived. A decoded packet borrows from
-/// the input, so a packet costs no memory beside the buffer it lies in.
+/// `packet_bytes_max` is applied to the fixed header, before the body has arrived. A decoded packet borrows
+/// from the input, so a packet costs no memory beside the buffer it lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodeLimits {
     /// Largest packet in bytes, its fixed header included (MQTT 5.0, 3.1.2.11.4).
@@ -27,20 +27,24 @@ impl Default for DecodeLimits {
     }
 }
 
-/// Bounds of the server side of one connection; the values that MQTT 5.0 lets a server announce go into CONNACK.
+/// Bounds of the server side of one connection; the values that MQTT 5.0 lets a server announce go into
+/// CONNACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// Limits of the decoder after the client was accepted. `packet_bytes_max` is announced as Maximum Packet Size.
+    /// Limits of the decoder after the client was accepted. `packet_bytes_max` is announced as Maximum Packet
+    /// Size.
     pub decode: DecodeLimits,
     /// Largest packet in bytes before the client was accepted: CONNECT with its will, and AUTH.
     pub login_packet_bytes_max: u32,
     /// Time in milliseconds from the opening of the connection to its acceptance.
     pub login_ms_max: u32,
-    /// Most inbound PUBLISH packets of QoS 1 and 2 without a final acknowledgement, at least 1: Receive Maximum of
-    /// MQTT 5.0, back-pressure ([`crate::Received::Blocked`]) in older versions, which cannot announce it.
+    /// Most inbound PUBLISH packets of QoS 1 and 2 without a final acknowledgement, at least 1: Receive
+    /// Maximum of MQTT 5.0, back-pressure ([`crate::Received::Blocked`]) in older versions, which cannot
+    /// announce it.
     pub inflight_publishes_max: u16,
-    /// Most inbound identifiers that a client before MQTT 5.0 has in use, unreleased QoS 2 messages included. Those do not
-    /// block it, because the PUBREL that it would have to send lies behind; one more ends the connection.
+    /// Most inbound identifiers that a client before MQTT 5.0 has in use, unreleased QoS 2 messages included.
+    /// Those do not block it, because the PUBREL that it would have to send lies behind; one more ends the
+    /// connection.
     pub unreleased_publishes_max: u16,
     /// Topic Alias Maximum granted to the client; 0 forbids aliases.
     pub inbound_aliases_max: u16,
@@ -72,8 +76,8 @@ impl Default for ConnectionLimits {
 }
 
 impl ConnectionLimits {
-    /// Most heap bytes that one connection holds under these limits, apart from the driver's buffers and from identifiers
-    /// that [`crate::Connection::seed_inbound`] is given.
+    /// Most heap bytes that one connection holds under these limits, apart from the driver's buffers and from
+    /// identifiers that [`crate::Connection::seed_inbound`] is given.
     pub const fn heap_bytes_max(&self) -> usize {
         // Half of the slots of 4 bytes are free, and growing holds the old table beside the new one.
         let ids =

@@ -62,8 +62,8 @@ impl InboundIds {
         self.table.release_memory();
     }
 
-    /// Notes a message of an earlier connection whose PUBREC was sent. It does not count against the quota, which starts
-    /// anew with the connection (MQTT 5.0, 4.9).
+    /// Notes a message of an earlier connection whose PUBREC was sent. It does not count against the quota,
+    /// which starts anew with the connection (MQTT 5.0, 4.9).
     pub(super) fn seed(&mut self, id: PacketId) {
         self.table.set(id, AWAIT_RELEASE);
     }
@@ -77,7 +77,8 @@ impl InboundIds {
             (Qos::AtLeastOnce, PENDING_1) if dup => Ok(Verdict::Duplicate(DuplicateAnswer::Pending)),
             (Qos::ExactlyOnce, PENDING_2) => Ok(Verdict::Duplicate(DuplicateAnswer::Pending)),
             (Qos::ExactlyOnce, AWAIT_RELEASE) => Ok(Verdict::Duplicate(DuplicateAnswer::Pubrec)),
-            // Small clients of the older versions use one identifier for everything; they have to wait for themselves.
+            // Small clients of the older versions use one identifier for everything; they have to wait for
+            // themselves.
             (Qos::AtLeastOnce, PENDING_1) | (_, RELEASED) if !window.version.is_v5() => Ok(Verdict::Wait),
             _ => Err(Violation::PacketIdInUse(id)),
         }
@@ -173,8 +174,9 @@ impl InboundIds {
 }
 
 impl Connection {
-    /// Notes the QoS 2 messages of a resumed session whose PUBREC was sent and whose PUBREL is missing, so that their
-    /// repetition is recognised `[MQTT-4.3.3-10]`. The caller bounds their number; each takes up to 16 bytes.
+    /// Notes the QoS 2 messages of a resumed session whose PUBREC was sent and whose PUBREL is missing, so
+    /// that their repetition is recognised `[MQTT-4.3.3-10]`. The caller bounds their number; each takes up
+    /// to 16 bytes.
     pub fn seed_inbound(&mut self, ids: impl IntoIterator<Item = PacketId>) {
         ids.into_iter().for_each(|id| self.inbound.seed(id));
     }
