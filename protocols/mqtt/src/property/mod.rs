@@ -180,8 +180,8 @@ properties! {
     MaximumQos(Qos) = 0x24, maximum_qos, "Maximum QoS: 0 or 1; 2 is said by its absence", [Connack];
     RetainAvailable(bool) = 0x25, retain_available, "Retain Available", [Connack];
     UserProperty((&'a str, &'a str)) = 0x26, user_property, "User Property: name and value",
-        [Connect, Will, Connack, Publish, Puback, Pubrec, Pubrel, Pubcomp, Subscribe, Suback, Unsubscribe, Unsuback,
-            Disconnect, Auth];
+        [Connect, Will, Connack, Publish, Puback, Pubrec, Pubrel, Pubcomp, Subscribe, Suback, Unsubscribe,
+            Unsuback, Disconnect, Auth];
     MaximumPacketSize(NonZeroU32) = 0x27, maximum_packet_size,
         "Maximum Packet Size in bytes", [Connect, Connack];
     WildcardSubscriptionAvailable(bool) = 0x28, wildcard_subscription_available,
