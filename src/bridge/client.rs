@@ -214,7 +214,9 @@ impl Shell {
             Wake::Dialed(step) => self.on_dial_step(step, now),
             Wake::Socket(Ok(Turn::Read)) => self.on_input(now),
             Wake::Socket(Ok(Turn::Written)) | Wake::Room | Wake::Shutdown => {}
-            Wake::Socket(Ok(Turn::Closed)) => self.link.handle_lost("the upstream closed the connection".to_owned(), now),
+            Wake::Socket(Ok(Turn::Closed)) => {
+                self.link.handle_lost("the upstream closed the connection".to_owned(), now)
+            }
             Wake::Socket(Err(e)) => self.link.handle_lost(format!("the connection broke: {e}"), now),
             Wake::Timer => self.link.handle_timeout(now),
         }
@@ -346,9 +348,15 @@ impl Shell {
     fn log_detached(&self, why: Option<Detached>) {
         let link = self.config.name.as_str();
         match why {
-            None | Some(Detached::Closed(CloseReason::ShuttingDown)) => debug!(link, "the local session ended"),
-            Some(Detached::Closed(reason)) => warn!(link, ?reason, "the local broker ended the link's session"),
-            Some(Detached::Refused(refusal)) => error!(link, ?refusal, "the local broker refuses the link's session"),
+            None | Some(Detached::Closed(CloseReason::ShuttingDown)) => {
+                debug!(link, "the local session ended")
+            }
+            Some(Detached::Closed(reason)) => {
+                warn!(link, ?reason, "the local broker ended the link's session")
+            }
+            Some(Detached::Refused(refusal)) => {
+                error!(link, ?refusal, "the local broker refuses the link's session")
+            }
         }
     }
 
@@ -359,7 +367,9 @@ impl Shell {
             Notice::Down { why, pause_millis, repeated: false } => {
                 warn!(link, pause_millis, "the link is down: {why}");
             }
-            Notice::Down { why, pause_millis, .. } => debug!(link, pause_millis, "the link is still down: {why}"),
+            Notice::Down { why, pause_millis, .. } => {
+                debug!(link, pause_millis, "the link is still down: {why}")
+            }
             Notice::Alarm => error!(
                 link,
                 client_id = self.config.client_id,

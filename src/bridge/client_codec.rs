@@ -132,7 +132,9 @@ impl Codec {
         let ack = match self.protocol {
             Protocol::V4 => match v4::v4::Packet::read(&mut frame, self.packet_bytes_max as usize) {
                 Ok(v4::v4::Packet::ConnAck(ack)) => connack_v4(&ack),
-                other => return Err(format!("the upstream's answer to CONNECT is not MQTT 3.1.1: {other:?}")),
+                other => {
+                    return Err(format!("the upstream's answer to CONNECT is not MQTT 3.1.1: {other:?}"));
+                }
             },
             Protocol::V5 => match v5::v5::Packet::read(&mut frame, Some(self.packet_bytes_max)) {
                 Ok(v5::v5::Packet::ConnAck(ack)) => connack_v5(ack),
@@ -215,7 +217,8 @@ pub fn encode_connect(
                 max_packet_size: Some(config.packet_bytes_max),
                 ..v5::v5::ConnectProperties::default()
             };
-            let connect = v5::v5::Connect { keep_alive, client_id, clean_start, properties: Some(properties) };
+            let connect =
+                v5::v5::Connect { keep_alive, client_id, clean_start, properties: Some(properties) };
             let login = v5::v5::Login { username: login.username, password: login.password };
             connect.write(&None, &with_login.then_some(login), out).map(drop).map_err(|e| e.to_string())
         }
@@ -429,7 +432,8 @@ mod tests {
 
     #[test]
     fn a_packet_over_the_bound_or_with_an_overlong_text_leaves_the_buffer_untouched() {
-        let long = Properties { user: vec![("n".into(), "v".repeat(70_000).into())], ..Properties::default() };
+        let long =
+            Properties { user: vec![("n".into(), "v".repeat(70_000).into())], ..Properties::default() };
         for protocol in [Protocol::V4, Protocol::V5] {
             let mut bytes = BytesMut::new();
             assert!(codec(protocol).encode(&Outgoing::Publish(publish(None)), 10, &mut bytes).is_err());
@@ -464,7 +468,9 @@ mod tests {
     fn cut_packets_wait_and_damaged_ones_are_errors() {
         for protocol in [Protocol::V4, Protocol::V5] {
             let codec = codec(protocol);
-            for waiting in [&[][..], &[0x40], &[0x40, 2], &[0x40, 2, 0], &[0x30, 0x80], &[0x30, 0xff, 0xff, 0x3f, 1]] {
+            for waiting in
+                [&[][..], &[0x40], &[0x40, 2], &[0x40, 2, 0], &[0x30, 0x80], &[0x30, 0xff, 0xff, 0x3f, 1]]
+            {
                 let limit = codec.decode(&mut BytesMut::from(waiting));
                 assert!(limit == Ok(None) || waiting.len() == 5, "{waiting:?}");
             }

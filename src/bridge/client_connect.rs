@@ -52,7 +52,12 @@ impl Resolver {
     }
 
     /// The addresses of `host`, within `patience`. A lookup that takes longer goes on, and the next call waits for it.
-    pub async fn resolve(&mut self, host: &str, port: u16, patience: Duration) -> Result<Vec<SocketAddr>, String> {
+    pub async fn resolve(
+        &mut self,
+        host: &str,
+        port: u16,
+        patience: Duration,
+    ) -> Result<Vec<SocketAddr>, String> {
         if let Ok(ip) = host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(ip, port)]);
         }
@@ -99,7 +104,11 @@ fn start(lookup: &Lookup, host: &str, port: u16) -> Result<oneshot::Receiver<Ans
 ///
 /// # Errors
 /// A sentence about the last address tried.
-pub async fn connect(found: Vec<SocketAddr>, address: &Address, config: &LinkConfig) -> Result<Socket, String> {
+pub async fn connect(
+    found: Vec<SocketAddr>,
+    address: &Address,
+    config: &LinkConfig,
+) -> Result<Socket, String> {
     let mut last = format!("{} has no address", address.host);
     for target in found.into_iter().take(SOCKET_ADDRESSES_MAX) {
         match connect_to(target, address, config).await {
@@ -174,9 +183,14 @@ impl Socket {
             Stream::Plain(stream) => {
                 poll_turn(stream, &mut self.input, &mut self.output, &mut self.unflushed, want_read, cx)
             }
-            Stream::Tls(stream) => {
-                poll_turn(&mut **stream, &mut self.input, &mut self.output, &mut self.unflushed, want_read, cx)
-            }
+            Stream::Tls(stream) => poll_turn(
+                &mut **stream,
+                &mut self.input,
+                &mut self.output,
+                &mut self.unflushed,
+                want_read,
+                cx,
+            ),
         })
         .await
     }

@@ -23,7 +23,8 @@ pub async fn handshake(
     tls: Option<&TlsConfig>,
 ) -> Result<TlsStream<TcpStream>, String> {
     let name = tls.and_then(|t| t.server_name.as_deref()).unwrap_or(host).to_owned();
-    let server = ServerName::try_from(name.clone()).map_err(|_| format!("`{name}` is no server name for TLS"))?;
+    let server =
+        ServerName::try_from(name.clone()).map_err(|_| format!("`{name}` is no server name for TLS"))?;
     let connector = TlsConnector::from(Arc::new(client_config(tls)?));
     connector.connect(server, stream).await.map_err(|e| explain(&e, &name))
 }

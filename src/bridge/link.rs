@@ -146,8 +146,12 @@ impl Link {
     /// A link that is not attached yet. `seed` feeds the jitter of its pauses.
     #[must_use]
     pub fn new(config: LinkConfig, seed: u64) -> Self {
-        let backoff =
-            Backoff::new(config.backoff_min_millis, config.backoff_max_millis, config.stable_after_millis, seed);
+        let backoff = Backoff::new(
+            config.backoff_min_millis,
+            config.backoff_max_millis,
+            config.stable_after_millis,
+            seed,
+        );
         Self {
             out_rules: RuleSet::new(Direction::Out, &config.out),
             in_rules: RuleSet::new(Direction::In, &config.inbound),
@@ -184,7 +188,8 @@ impl Link {
             return;
         }
         self.state = LinkState::Handshake;
-        self.connection = Connection { last_sent: now.mono, last_received: now.mono, ..Connection::default() };
+        self.connection =
+            Connection { last_sent: now.mono, last_received: now.mono, ..Connection::default() };
         self.phase_deadline = Some(now.mono.plus_millis(self.config.connect_timeout_millis));
         self.packets.push_back(Outgoing::Connect { clean_start: self.in_rules.is_empty() });
     }
@@ -202,7 +207,11 @@ impl Link {
             (LinkState::Handshake, Incoming::ConnAck(ack)) => self.on_connack(ack, now),
             (LinkState::Subscribing | LinkState::Up, packet) => self.on_packet(packet, now),
             (LinkState::Handshake, other) => {
-                self.fail(format!("the upstream sent {} before its answer to CONNECT", kind(&other)), false, now);
+                self.fail(
+                    format!("the upstream sent {} before its answer to CONNECT", kind(&other)),
+                    false,
+                    now,
+                );
             }
             // A rest of a connection that was given up.
             _ => {}
@@ -255,7 +264,9 @@ impl Link {
     }
 
     fn on_suback(&mut self, id: u16, codes: &[u8], now: Now) {
-        if self.state != LinkState::Subscribing || self.connection.subscribe_id.is_none_or(|own| own.get() != id) {
+        if self.state != LinkState::Subscribing
+            || self.connection.subscribe_id.is_none_or(|own| own.get() != id)
+        {
             self.counters.stray_acks += 1;
             return;
         }

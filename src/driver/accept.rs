@@ -31,7 +31,10 @@ pub fn bind(listeners: &[Listener]) -> anyhow::Result<Vec<TcpListener>> {
         .iter()
         .map(|listener| {
             bind_one(listener.addr).with_context(|| {
-                format!("cannot listen on {}: is another broker running? Choose another address with --listen", listener.url)
+                format!(
+                    "cannot listen on {}: is another broker running? Choose another address with --listen",
+                    listener.url
+                )
             })
         })
         .collect()

@@ -88,7 +88,8 @@ async fn linger(shell: &Shell, id: ConnId, read: &mut OwnedReadHalf) {
         loop {
             let mut scratch = shell.scratch.borrow_mut();
             let mut buffer = ReadBuf::new(&mut scratch);
-            if ready!(Pin::new(&mut *read).poll_read(cx, &mut buffer)).is_err() || buffer.filled().is_empty() {
+            if ready!(Pin::new(&mut *read).poll_read(cx, &mut buffer)).is_err() || buffer.filled().is_empty()
+            {
                 return Poll::Ready(());
             }
         }

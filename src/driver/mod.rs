@@ -25,8 +25,8 @@ use tracing::{error, info, warn};
 use crate::admin;
 use crate::bridge::LinkClock;
 use crate::broker::Broker;
-use crate::driver::side::SideParts;
 use crate::driver::shell::{Clock, Shell};
+use crate::driver::side::SideParts;
 use crate::net::hub::Hub;
 use crate::settings::Settings;
 use crate::store::{Store, StoreOptions};
@@ -44,7 +44,10 @@ const PORT_REQUESTS_MAX: usize = 16;
 pub fn run(settings: Settings) -> anyhow::Result<()> {
     signals::raise_descriptor_limit();
     signals::abort_on_panic();
-    let runtime = Builder::new_current_thread().enable_all().thread_name("blocking").build_local(LocalOptions::default())?;
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .thread_name("blocking")
+        .build_local(LocalOptions::default())?;
     runtime.block_on(serve(settings))
 }
 
@@ -62,7 +65,8 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     }
     let queues = recovered.queues.len();
     let waiting: u64 = recovered.queues.iter().map(|q| q.messages).sum();
-    let mut broker = Broker::new(settings.limits.clone(), system ^ u64::from(std::process::id()).rotate_left(32));
+    let mut broker =
+        Broker::new(settings.limits.clone(), system ^ u64::from(std::process::id()).rotate_left(32));
     broker.restore(recovered, clock.now()).context("the store holds rows that this version cannot read")?;
     info!(queues, messages = waiting, millis = started.elapsed().as_millis() as u64, "store open");
 
@@ -104,7 +108,10 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     ended
 }
 
-fn open_store(settings: &Settings, wake: Arc<Notify>) -> anyhow::Result<(Store, crate::store::contract::Recovered)> {
+fn open_store(
+    settings: &Settings,
+    wake: Arc<Notify>,
+) -> anyhow::Result<(Store, crate::store::contract::Recovered)> {
     let limits = &settings.limits;
     let options = StoreOptions {
         path: settings.store_path.clone(),

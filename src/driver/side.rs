@@ -48,7 +48,11 @@ pub fn start(settings: &Settings, parts: SideParts) -> io::Result<Side> {
     let statuses = links.clone();
     let (done_tx, done) = oneshot::channel();
     std::thread::Builder::new().name("side".into()).spawn(move || {
-        let builder = Builder::new_current_thread().enable_all().thread_name("side-blocking").max_blocking_threads(BLOCKING_THREADS_MAX).build_local(LocalOptions::default());
+        let builder = Builder::new_current_thread()
+            .enable_all()
+            .thread_name("side-blocking")
+            .max_blocking_threads(BLOCKING_THREADS_MAX)
+            .build_local(LocalOptions::default());
         match builder {
             Ok(runtime) => {
                 runtime.block_on(run(configs, statuses, admin, parts));
@@ -61,7 +65,12 @@ pub fn start(settings: &Settings, parts: SideParts) -> io::Result<Side> {
     Ok(Side { links, done })
 }
 
-async fn run(configs: Vec<LinkConfig>, statuses: Vec<Arc<LinkStatus>>, admin: AdminOptions, parts: SideParts) {
+async fn run(
+    configs: Vec<LinkConfig>,
+    statuses: Vec<Arc<LinkStatus>>,
+    admin: AdminOptions,
+    parts: SideParts,
+) {
     let mut tasks = tokio::task::JoinSet::new();
     for (config, status) in configs.into_iter().zip(statuses) {
         tasks.spawn_local(run_link(config, parts.ports.clone(), status, parts.clock, parts.stop.clone()));

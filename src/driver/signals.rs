@@ -9,7 +9,9 @@ pub async fn wait_for_stop() -> &'static str {
     let (Ok(mut term), Ok(mut int), Ok(mut hup)) =
         (signal(SignalKind::terminate()), signal(SignalKind::interrupt()), signal(SignalKind::hangup()))
     else {
-        warn!("signals cannot be watched: stop the process with SIGKILL, which loses nothing that was acknowledged");
+        warn!(
+            "signals cannot be watched: stop the process with SIGKILL, which loses nothing that was acknowledged"
+        );
         return std::future::pending().await;
     };
     loop {
@@ -36,7 +38,8 @@ pub fn abort_on_panic() {
 pub fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
-    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }) {
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })
+    {
         warn!(%error, "the limit of open descriptors cannot be raised");
     }
 }

@@ -6,11 +6,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::admin::status::{
-    ByCause, Health, HealthState, LargestQueues, LinkSnapshot, Memory, QueueStatus, QueueTotals, Retained, Sessions, Status,
-    StoreCapacity, StoreStatus, Traffic,
-};
 use crate::admin::StatusRequests;
+use crate::admin::status::{
+    ByCause, Health, HealthState, LargestQueues, LinkSnapshot, Memory, QueueStatus, QueueTotals, Retained,
+    Sessions, Status, StoreCapacity, StoreStatus, Traffic,
+};
 use crate::bridge::{LinkConfig, LinkState, LinkStatus};
 use crate::broker::{self, Broker};
 use crate::driver::shell::Shell;
@@ -43,7 +43,12 @@ impl Reporter {
         let gauges = broker.gauges();
         let (queues, queues_total) = queues(broker, now.wall);
         let store = counters.map_or_else(StoreStatus::default, |c| self.store(c));
-        let links: Vec<_> = self.links.iter().zip(&self.sessions).map(|(link, session)| link_snapshot(link, session, &queues)).collect();
+        let links: Vec<_> = self
+            .links
+            .iter()
+            .zip(&self.sessions)
+            .map(|(link, session)| link_snapshot(link, session, &queues))
+            .collect();
         Status {
             version: env!("CARGO_PKG_VERSION").into(),
             uptime_ms: now.mono.as_millis(),
@@ -66,12 +71,20 @@ impl Reporter {
 
     fn store(&self, c: &Counters) -> StoreStatus {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let bytes = causes([("ring", get(&c.ring_bytes)), ("checkpoint", get(&c.cold_bytes)), ("header", get(&c.header_bytes))]);
+        let bytes = causes([
+            ("ring", get(&c.ring_bytes)),
+            ("checkpoint", get(&c.cold_bytes)),
+            ("header", get(&c.header_bytes)),
+        ]);
         let enqueued = get(&c.messages_enqueued);
         let written: u64 = bytes.values().sum();
         StoreStatus {
             commits: get(&c.commits),
-            syncs: causes([("ring", get(&c.ring_syncs)), ("checkpoint", get(&c.cold_syncs)), ("header", get(&c.header_syncs))]),
+            syncs: causes([
+                ("ring", get(&c.ring_syncs)),
+                ("checkpoint", get(&c.cold_syncs)),
+                ("header", get(&c.header_syncs)),
+            ]),
             bytes_written: bytes,
             messages_enqueued: enqueued,
             messages_settled: get(&c.messages_settled),
@@ -92,7 +105,8 @@ impl Reporter {
             reasons.push(format!("the store could not be opened at start-up; it was set aside as {path} and an empty one serves"));
         }
         if gauges.store_full {
-            reasons.push("the disk or the disk budget is full: publishers are refused, deliveries go on".into());
+            reasons
+                .push("the disk or the disk budget is full: publishers are refused, deliveries go on".into());
         }
         let down = self.links.iter().zip(links).filter(|(link, _)| link.state() != LinkState::Up);
         reasons.extend(down.map(|(_, link)| match &link.last_error {
@@ -101,7 +115,10 @@ impl Reporter {
         }));
         let twins = self.links.iter().filter(|link| link.snapshot().alarm);
         reasons.extend(twins.map(|link| {
-            format!("connections of link {} do not last: does another client use its client identifier?", link.snapshot().name)
+            format!(
+                "connections of link {} do not last: does another client use its client identifier?",
+                link.snapshot().name
+            )
         }));
         let state = if reasons.is_empty() { HealthState::Ready } else { HealthState::Degraded };
         Health { state, reasons }
@@ -109,8 +126,9 @@ impl Reporter {
 
     fn memory(&self, hub: &Hub, gauges: &broker::Gauges, counters: Option<&Counters>) -> Memory {
         let (outboxes, reading) = hub.buffered();
-        let (ring, pending) = counters
-            .map_or((0, 0), |c| (c.ring_used_bytes.load(Ordering::Relaxed), c.pending_bytes.load(Ordering::Relaxed)));
+        let (ring, pending) = counters.map_or((0, 0), |c| {
+            (c.ring_used_bytes.load(Ordering::Relaxed), c.pending_bytes.load(Ordering::Relaxed))
+        });
         let tracked = [
             ("outboxes", outboxes),
             ("read_buffers", reading),
@@ -119,7 +137,11 @@ impl Reporter {
             ("ring", ring),
             ("waiting_for_store", pending),
         ];
-        Memory { tracked: causes(tracked), rss_bytes: rss_bytes(), worst_case_bytes: self.limits.memory_worst_case() }
+        Memory {
+            tracked: causes(tracked),
+            rss_bytes: rss_bytes(),
+            worst_case_bytes: self.limits.memory_worst_case(),
+        }
     }
 }
 
@@ -206,7 +228,9 @@ fn queues(broker: &Broker, wall: Wall) -> (Vec<QueueStatus>, QueueTotals) {
 
 /// The process's resident set; 0 where the system does not tell.
 fn rss_bytes() -> u64 {
-    let pages = std::fs::read_to_string("/proc/self/statm").ok().and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok());
+    let pages = std::fs::read_to_string("/proc/self/statm")
+        .ok()
+        .and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok());
     pages.unwrap_or(0) * rustix::param::page_size() as u64
 }
 

@@ -45,7 +45,8 @@ fn a_client_never_has_more_under_way_than_its_receive_maximum() {
 #[test]
 fn a_pubrec_does_not_make_room_and_a_pubcomp_does() {
     let gateway = Gateway::start();
-    let mut subscriber = Login::fresh(Version::V5, "subscriber").receive_max(1).open(gateway.address()).unwrap();
+    let mut subscriber =
+        Login::fresh(Version::V5, "subscriber").receive_max(1).open(gateway.address()).unwrap();
     subscriber.subscribe("a/b", 2).unwrap();
     let mut publisher = Login::fresh(Version::V5, "publisher").open(gateway.address()).unwrap();
     for text in ["one", "two"] {

@@ -57,7 +57,10 @@ fn offend(client: &mut Client, bytes: &[u8]) {
     // The broker may close before everything is written; that is no failure.
     let written = client.raw(bytes).and_then(|()| client.half_close());
     if let Err(error) = written {
-        assert!(matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::NotConnected));
+        assert!(matches!(
+            error.kind(),
+            ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::NotConnected
+        ));
     }
     match client.closed() {
         Ok(_) => {}
@@ -86,7 +89,11 @@ fn malformed_packets_end_their_connection_and_leave_everybody_else_alone() {
             witness.ping().unwrap();
         }
         let grown = gateway.rss().saturating_sub(before);
-        assert!(grown < 4 * MIB, "{grown} bytes of memory for {} offenders", 10 * (BEFORE_LOGIN.len() + AFTER_LOGIN.len()));
+        assert!(
+            grown < 4 * MIB,
+            "{grown} bytes of memory for {} offenders",
+            10 * (BEFORE_LOGIN.len() + AFTER_LOGIN.len())
+        );
         gateway.assert_serves();
     });
 }
@@ -100,7 +107,10 @@ fn malformed_packets_are_refused_without_waiting_for_more() {
             let mut client = Login::fresh(version, "offender").open(gateway.address()).unwrap();
             client.raw(bytes).unwrap();
             let reason = client.closed_because().unwrap();
-            assert!(!version.is_v5() || reason.is_some_and(|reason| reason >= 0x80), "{bytes:02x?}: {reason:?}");
+            assert!(
+                !version.is_v5() || reason.is_some_and(|reason| reason >= 0x80),
+                "{bytes:02x?}: {reason:?}"
+            );
         }
     });
 }
@@ -181,7 +191,9 @@ fn connections_that_never_log_in_are_closed_and_cost_little() {
         }
     }
     gateway.assert_serves();
-    gateway.await_status("the end of all connections", |status| (status["traffic"]["connections"] == 0).then_some(()));
+    gateway.await_status("the end of all connections", |status| {
+        (status["traffic"]["connections"] == 0).then_some(())
+    });
 }
 
 #[test]

@@ -65,7 +65,8 @@ fn a_stop_under_load_loses_nothing_that_was_acknowledged() {
 
 /// A gateway with one retained message, stopped.
 fn stopped_gateway() -> Gateway {
-    let options = GatewayOptions::new().expect_error("set aside").expect_error("damaged").expect_error("store");
+    let options =
+        GatewayOptions::new().expect_error("set aside").expect_error("damaged").expect_error("store");
     let mut gateway = options.start();
     let mut client = Login::fresh(Version::V5, "client").open(gateway.address()).unwrap();
     client.publish(&Message::retained("a/b", "kept", 1)).unwrap();
@@ -121,7 +122,10 @@ fn a_second_process_on_the_same_store_is_refused_and_the_first_goes_on() {
     let second = gateway.second_process();
     assert!(!second.status.success());
     let output = second.output.to_lowercase();
-    assert!(output.contains("in use") || output.contains("already") || output.contains("another"), "{output}");
+    assert!(
+        output.contains("in use") || output.contains("already") || output.contains("another"),
+        "{output}"
+    );
     assert!(output.contains("data"), "the message names the folder: {output}");
     gateway.assert_serves();
 }

@@ -111,7 +111,8 @@ fn large_payloads_survive_a_kill() {
     subscriber.subscribe("bytes", 1).unwrap();
     subscriber.disconnect().unwrap();
     let mut random = Random::for_test("large payloads");
-    let payloads: Vec<Vec<u8>> = [3000, 65_000, 66_000, 200_000, 1_000_000, 10].map(|len| random.bytes(len)).into();
+    let payloads: Vec<Vec<u8>> =
+        [3000, 65_000, 66_000, 200_000, 1_000_000, 10].map(|len| random.bytes(len)).into();
     let mut publisher = Login::fresh(Version::V5, "publisher").open(gateway.address()).unwrap();
     for payload in &payloads {
         publisher.publish(&Message::new("bytes", payload, 1)).unwrap();
@@ -236,7 +237,8 @@ fn acknowledgements_that_belong_to_nothing_do_no_harm() {
 #[test]
 fn a_subscriber_may_refuse_a_message_and_gets_the_next() {
     let gateway = Gateway::start();
-    let mut subscriber = Login::fresh(Version::V5, "subscriber").receive_max(1).open(gateway.address()).unwrap();
+    let mut subscriber =
+        Login::fresh(Version::V5, "subscriber").receive_max(1).open(gateway.address()).unwrap();
     subscriber.subscribe_all(None, &[Filter::new("a/b", 2)]).unwrap();
     let mut publisher = Login::fresh(Version::V5, "publisher").open(gateway.address()).unwrap();
     for (text, qos) in [("refused 1", 1), ("refused 2", 2), ("taken", 2)] {

@@ -63,7 +63,9 @@ fn a_wildcard_subscription_gets_the_retained_messages_of_all_matching_topics() {
     let topics: Vec<String> = (0..500).map(|n| format!("house/{}/{n}", n % 5)).collect();
     publisher.publish_all(topics.iter().map(|topic| Message::retained(topic, topic, 1)), 50).unwrap();
     publisher.publish(&Message::retained("$hidden/x", "x", 1)).unwrap();
-    for (filter, count) in [("house/#", 500), ("house/3/+", 100), ("house/+/7", 1), ("#", 500), ("+/hidden", 0)] {
+    for (filter, count) in
+        [("house/#", 500), ("house/3/+", 100), ("house/+/7", 1), ("#", 500), ("+/hidden", 0)]
+    {
         let kept = retained(&gateway, Version::V5, filter);
         assert_eq!(kept.len(), count, "{filter}");
         assert!(kept.iter().all(|(topic, message)| *topic == message.text()));

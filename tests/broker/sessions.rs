@@ -3,7 +3,8 @@
 use tidegate_mqtt::ReasonCode;
 
 use crate::harness::{
-    Client, Gateway, Login, Message, PATIENCE, Packet, Version, eventually, for_all_versions, for_both_versions,
+    Client, Gateway, Login, Message, PATIENCE, Packet, Version, eventually, for_all_versions,
+    for_both_versions,
 };
 
 #[test]
@@ -163,7 +164,8 @@ fn the_time_that_a_session_was_away_counts_across_a_restart() {
     login.open(gateway.address()).unwrap().disconnect().unwrap();
     gateway.kill();
     gateway.restart();
-    gateway.await_status("the session's end", |status| (status["sessions"]["disconnected"] == 0).then_some(()));
+    gateway
+        .await_status("the session's end", |status| (status["sessions"]["disconnected"] == 0).then_some(()));
     assert!(!login.open(gateway.address()).unwrap().connack.session_present);
 }
 

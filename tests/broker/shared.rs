@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::harness::{Client, Filter, Gateway, Login, Message, PATIENCE, SHORT, Version, eventually, for_both_versions};
+use crate::harness::{
+    Client, Filter, Gateway, Login, Message, PATIENCE, SHORT, Version, eventually, for_both_versions,
+};
 
 const GROUP: &str = "$share/workers/jobs/#";
 
@@ -35,9 +37,8 @@ fn collect(members: &mut [&mut Client], mut seen: BTreeSet<String>, count: usize
 fn each_message_goes_to_one_member_and_every_member_gets_some() {
     for_both_versions(|version| {
         let gateway = Gateway::start();
-        let mut members: Vec<Client> = (0..3)
-            .map(|n| member(&gateway, &Login::fresh(version, &format!("member-{n}"))))
-            .collect();
+        let mut members: Vec<Client> =
+            (0..3).map(|n| member(&gateway, &Login::fresh(version, &format!("member-{n}")))).collect();
         let mut outsider = Login::fresh(version, "outsider").open(gateway.address()).unwrap();
         outsider.subscribe("jobs/#", 1).unwrap();
         let mut publisher = Login::fresh(version, "publisher").open(gateway.address()).unwrap();
@@ -106,7 +107,8 @@ fn a_group_whose_members_are_all_away_keeps_its_messages() {
         publisher.publish_all(jobs(0..100), 50).unwrap();
         gateway.kill();
         gateway.restart();
-        let mut members: Vec<Client> = logins.iter().map(|login| login.open(gateway.address()).unwrap()).collect();
+        let mut members: Vec<Client> =
+            logins.iter().map(|login| login.open(gateway.address()).unwrap()).collect();
         collect(&mut members.iter_mut().collect::<Vec<_>>(), BTreeSet::new(), 100);
     });
 }

@@ -84,7 +84,9 @@ fn a_delivery_names_every_subscription_that_it_answers() {
     subscriber.subscribe_all(Some(268_435_455), &[Filter::new("a/b", 1), Filter::new("c", 1)]).unwrap();
     subscriber.subscribe_all(None, &[Filter::new("sentinel/end", 1), Filter::new("d", 1)]).unwrap();
     let mut publisher = Login::fresh(Version::V5, "publisher").open(gateway.address()).unwrap();
-    for (topic, expected) in [("a/b", vec![1, 268_435_455]), ("a/x", vec![1]), ("c", vec![268_435_455]), ("d", vec![])] {
+    for (topic, expected) in
+        [("a/b", vec![1, 268_435_455]), ("a/x", vec![1]), ("c", vec![268_435_455]), ("d", vec![])]
+    {
         let got = deliveries(&mut publisher, &mut subscriber, &Message::new(topic, "x", 1));
         let mut ids: Vec<u32> = got.iter().flat_map(|message| message.subscription_ids.clone()).collect();
         ids.sort_unstable();
@@ -113,7 +115,10 @@ fn subscriptions_with_their_options_survive_a_kill() {
     publisher.publish(&Message::new("gone", "x", 1)).unwrap();
     let got = deliveries(&mut publisher, &mut subscriber, &Message::retained("keep/a", "x", 1));
     assert_eq!(got.len(), 1, "{got:?}");
-    assert_eq!((got[0].topic.as_str(), got[0].retain, &got[0].subscription_ids[..]), ("keep/a", true, &[42][..]));
+    assert_eq!(
+        (got[0].topic.as_str(), got[0].retain, &got[0].subscription_ids[..]),
+        ("keep/a", true, &[42][..])
+    );
 }
 
 #[test]
@@ -198,7 +203,9 @@ fn filters_that_are_none_are_refused() {
             let mut client = Login::fresh(version, "client").open(gateway.address()).unwrap();
             match client.subscribe_all(None, &[Filter::new(filter, 1)]) {
                 Ok(codes) => assert!(codes[0] >= 0x80, "{filter} was granted"),
-                Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::UnexpectedEof, "{filter}: {error}"),
+                Err(error) => {
+                    assert_eq!(error.kind(), std::io::ErrorKind::UnexpectedEof, "{filter}: {error}")
+                }
             }
         }
         gateway.assert_serves();

@@ -206,7 +206,8 @@ fn a_client_that_returns_within_the_grace_after_a_kill_keeps_its_will() {
     let login = Login::persistent(Version::V5, "watcher");
     let mut watcher = login.open(gateway.address()).unwrap();
     watcher.subscribe("will/#", 1).unwrap();
-    let returning = Login::persistent(Version::V311, "returning").will(Will::new("will/returning", "returning", 1));
+    let returning =
+        Login::persistent(Version::V311, "returning").will(Will::new("will/returning", "returning", 1));
     let before = returning.open(gateway.address()).unwrap();
     let away = with_will(Version::V311, "away").open(gateway.address()).unwrap();
     gateway.kill();

@@ -9,7 +9,8 @@ use tidegate_mqtt::packet::{
     Ack, Disconnect, RetainHandling, Subscribe, SubscribeFilter, SubscribeOptions, Unsubscribe,
 };
 use tidegate_mqtt::{
-    DecodeLimits, Decoded, Encode, PacketId, PacketType, Property, Qos, ReasonCode, SubscriptionId, Version, decode_next,
+    DecodeLimits, Decoded, Encode, PacketId, PacketType, Property, Qos, ReasonCode, SubscriptionId, Version,
+    decode_next,
 };
 
 use super::packet::{Connack, Message, Packet};
@@ -135,11 +136,16 @@ impl Client {
     pub fn wait_for<T>(&mut self, what: &str, wanted: impl Fn(&Packet) -> Option<T>) -> io::Result<T> {
         let found = |inbox: &VecDeque<Packet>| inbox.iter().any(|packet| wanted(packet).is_some());
         self.fill(Deadline::after(PATIENCE), found).map_err(|error| {
-            io::Error::new(error.kind(), format!("{error}, while waiting for {what}; in line: {:?}", self.summary()))
+            io::Error::new(
+                error.kind(),
+                format!("{error}, while waiting for {what}; in line: {:?}", self.summary()),
+            )
         })?;
-        let at = self.inbox.iter().position(|packet| wanted(packet).is_some()).ok_or_else(|| {
-            timed_out(&format!("{what}; in line: {:?}", self.summary()))
-        })?;
+        let at = self
+            .inbox
+            .iter()
+            .position(|packet| wanted(packet).is_some())
+            .ok_or_else(|| timed_out(&format!("{what}; in line: {:?}", self.summary())))?;
         let packet = self.inbox.remove(at).expect("the position was just found");
         Ok(wanted(&packet).expect("the packet was just accepted"))
     }
@@ -263,7 +269,11 @@ impl Client {
     }
 
     /// Publishes all messages with at most `window` of them unacknowledged; all must be QoS 1 and be accepted.
-    pub fn publish_all(&mut self, messages: impl IntoIterator<Item = Message>, window: usize) -> io::Result<u64> {
+    pub fn publish_all(
+        &mut self,
+        messages: impl IntoIterator<Item = Message>,
+        window: usize,
+    ) -> io::Result<u64> {
         let (mut open, mut sent) = (VecDeque::new(), 0);
         for mut message in messages {
             message.id = self.next_id();
@@ -348,14 +358,19 @@ impl Client {
         let packet_id = PacketId::new(id).ok_or_else(|| io::Error::other("packet identifier 0"))?;
         let mut out = Vec::new();
         let ack = Ack { packet_id, reason, properties: () };
-        ack.encode_as(kind, self.version, &mut out).map_err(|error| io::Error::other(format!("{error:?}")))?;
+        ack.encode_as(kind, self.version, &mut out)
+            .map_err(|error| io::Error::other(format!("{error:?}")))?;
         self.raw(&out)
     }
 
     /// Subscribes to one filter and wants it granted as asked for.
     pub fn subscribe(&mut self, filter: &str, qos: u8) -> io::Result<()> {
         let granted = self.subscribe_all(None, &[Filter::new(filter, qos)])?;
-        if granted == [qos] { Ok(()) } else { Err(io::Error::other(format!("{filter}: SUBACK {granted:02x?}"))) }
+        if granted == [qos] {
+            Ok(())
+        } else {
+            Err(io::Error::other(format!("{filter}: SUBACK {granted:02x?}")))
+        }
     }
 
     /// Subscribes; the codes of SUBACK.

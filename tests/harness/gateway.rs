@@ -161,7 +161,8 @@ impl Gateway {
         assert!(self.child.is_none(), "the gateway runs already");
         std::fs::create_dir_all(self.folder().join("data")).expect("the temporary folder can be written");
         let child = self.command(self.port, &self.log_file()).spawn();
-        self.child = Some(child.unwrap_or_else(|error| panic!("cannot start {}: {error}", program().display())));
+        self.child =
+            Some(child.unwrap_or_else(|error| panic!("cannot start {}: {error}", program().display())));
     }
 
     /// Starts the process on the same data and port and waits until it serves.
@@ -177,7 +178,9 @@ impl Gateway {
         loop {
             match probe.open(self.address()) {
                 Ok(client) => return drop(client.disconnect()),
-                Err(error) => assert!(!deadline.is_over(), "the gateway does not serve: {error}\n{}", self.log_end()),
+                Err(error) => {
+                    assert!(!deadline.is_over(), "the gateway does not serve: {error}\n{}", self.log_end())
+                }
             }
             if let Some(status) = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten()) {
                 panic!("the gateway ended with {status} at its start\n{}", self.log_end());
@@ -233,7 +236,9 @@ impl Gateway {
     /// `GET path` of the admin interface: status code and body.
     pub fn get(&self, path: &str) -> (u16, String) {
         let socket = self.folder().join("data/admin.sock");
-        eventually("the admin interface", PATIENCE, || admin::get(&socket, path).map_err(|error| error.to_string()))
+        eventually("the admin interface", PATIENCE, || {
+            admin::get(&socket, path).map_err(|error| error.to_string())
+        })
     }
 
     /// `GET /status`.

@@ -3,7 +3,8 @@
 use tidegate_mqtt::packet::{Ack, Publish};
 use tidegate_mqtt::property::PropertyIter;
 use tidegate_mqtt::{
-    Encode, Packet as Decoded, PacketId, Properties, Property, Qos, ReasonCode, SubscriptionId, TopicAlias, Version,
+    Encode, Packet as Decoded, PacketId, Properties, Property, Qos, ReasonCode, SubscriptionId, TopicAlias,
+    Version,
 };
 
 /// The answer to CONNECT.
@@ -114,14 +115,34 @@ impl Message {
 pub enum Packet {
     Connack(Connack),
     Publish(Message),
-    Puback { id: u16, reason: u8 },
-    Pubrec { id: u16, reason: u8 },
-    Pubrel { id: u16, reason: u8 },
-    Pubcomp { id: u16, reason: u8 },
-    Suback { id: u16, reasons: Vec<u8> },
-    Unsuback { id: u16, reasons: Vec<u8> },
+    Puback {
+        id: u16,
+        reason: u8,
+    },
+    Pubrec {
+        id: u16,
+        reason: u8,
+    },
+    Pubrel {
+        id: u16,
+        reason: u8,
+    },
+    Pubcomp {
+        id: u16,
+        reason: u8,
+    },
+    Suback {
+        id: u16,
+        reasons: Vec<u8>,
+    },
+    Unsuback {
+        id: u16,
+        reasons: Vec<u8>,
+    },
     Pingresp,
-    Disconnect { reason: u8 },
+    Disconnect {
+        reason: u8,
+    },
     /// One that only clients send, or AUTH.
     Unexpected(String),
 }

@@ -10,7 +10,8 @@ impl Random {
     /// Takes the seed from `TIDEGATE_SEED`, or from the clock, and prints it.
     pub fn for_test(name: &str) -> Self {
         let clock = || std::time::UNIX_EPOCH.elapsed().map_or(1, |age| age.as_nanos() as u64);
-        let seed = std::env::var("TIDEGATE_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or_else(clock);
+        let seed =
+            std::env::var("TIDEGATE_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or_else(clock);
         eprintln!("{name}: TIDEGATE_SEED={seed}");
         Self(seed)
     }

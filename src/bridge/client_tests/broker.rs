@@ -79,7 +79,11 @@ impl FakeBroker {
 
     /// Queues a QoS 1 message.
     pub fn enqueue(&self, topic: &str, payload: &[u8]) {
-        self.enqueue_message(Message::new(topic, payload, MessageHead { qos: Qos::AtLeastOnce, ..MessageHead::default() }));
+        self.enqueue_message(Message::new(
+            topic,
+            payload,
+            MessageHead { qos: Qos::AtLeastOnce, ..MessageHead::default() },
+        ));
     }
 
     pub fn enqueue_message(&self, message: Message) {
@@ -96,8 +100,14 @@ impl FakeBroker {
 
     pub fn send_qos0(&self, topic: &str) -> bool {
         let message = Message::new(topic, b"0", MessageHead::default());
-        let delivery =
-            Delivery { id: None, message, qos: Qos::AtMostOnce, retain: false, duplicate: false, subscription_ids: None };
+        let delivery = Delivery {
+            id: None,
+            message,
+            qos: Qos::AtMostOnce,
+            retain: false,
+            duplicate: false,
+            subscription_ids: None,
+        };
         self.with(|state| state.send(ClientEvent::Deliver(delivery)))
     }
 
@@ -127,7 +137,11 @@ impl FakeBroker {
         };
         if tokio::time::timeout(PATIENCE, wait).await.is_err() {
             let state = self.state.lock().unwrap();
-            panic!("waited in vain for: {what}; settled {}, unsettled {}", state.settled.len(), state.unsettled.len());
+            panic!(
+                "waited in vain for: {what}; settled {}, unsettled {}",
+                state.settled.len(),
+                state.unsettled.len()
+            );
         }
     }
 
@@ -142,7 +156,10 @@ impl State {
             ClientCommand::Connect(request) => {
                 self.window = usize::from(request.receive_max);
                 self.connects.push(*request);
-                self.send(ClientEvent::Connected(Box::new(Connected { session_present: true, ..Connected::default() })));
+                self.send(ClientEvent::Connected(Box::new(Connected {
+                    session_present: true,
+                    ..Connected::default()
+                })));
                 self.deliver();
             }
             ClientCommand::Subscribe { tag, filters, .. } => {
@@ -193,7 +210,14 @@ impl State {
             let id = DeliveryId::new(self.next_id);
             self.unsettled.insert(self.next_id, message.clone());
             let (qos, retain) = (Qos::AtLeastOnce, message.retain());
-            self.send(ClientEvent::Deliver(Delivery { id, message, qos, retain, duplicate: false, subscription_ids: None }));
+            self.send(ClientEvent::Deliver(Delivery {
+                id,
+                message,
+                qos,
+                retain,
+                duplicate: false,
+                subscription_ids: None,
+            }));
         }
     }
 

@@ -47,7 +47,8 @@ impl Upstream {
 
     /// The next TCP connection.
     pub async fn accept(&self) -> Peer {
-        let (stream, _) = timeout(PATIENCE, self.listener.accept()).await.expect("the link connects").unwrap();
+        let (stream, _) =
+            timeout(PATIENCE, self.listener.accept()).await.expect("the link connects").unwrap();
         stream.set_nodelay(true).unwrap();
         Peer::new(stream, self.protocol)
     }

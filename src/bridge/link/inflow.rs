@@ -56,7 +56,9 @@ impl Link {
             ClientEvent::Refused(refusal) => return Err(Detached::Refused(refusal)),
             ClientEvent::Close(reason) => return Err(Detached::Closed(reason)),
             // A link neither sends QoS 2 nor unsubscribes.
-            ClientEvent::Released { .. } | ClientEvent::Unsubscribed { .. } | ClientEvent::DeliverRelease { .. } => {}
+            ClientEvent::Released { .. }
+            | ClientEvent::Unsubscribed { .. }
+            | ClientEvent::DeliverRelease { .. } => {}
         }
         Ok(())
     }
@@ -76,7 +78,11 @@ impl Link {
             })
             .collect();
         if !filters.is_empty() {
-            self.locals.push_back(ClientCommand::Subscribe { tag: ReplyTag(0), subscription_id: None, filters });
+            self.locals.push_back(ClientCommand::Subscribe {
+                tag: ReplyTag(0),
+                subscription_id: None,
+                filters,
+            });
         }
         self.publish_state(false, now);
         self.start_attempt();

@@ -16,7 +16,9 @@ const QUOTA_EXCEEDED: u8 = 0x97;
 impl Link {
     pub(super) fn on_delivery(&mut self, delivery: Delivery) {
         match delivery.id {
-            Some(id) => self.window.push(Entry::new(id, delivery.message, delivery.retain, delivery.duplicate)),
+            Some(id) => {
+                self.window.push(Entry::new(id, delivery.message, delivery.retain, delivery.duplicate))
+            }
             None if self.state == LinkState::Up && self.qos0.len() < QOS0_WAITING_MAX => {
                 self.qos0.push_back(delivery);
             }

@@ -44,7 +44,11 @@ impl Hub {
         match adapter.deadline() {
             Some(later) if later > now.mono => self.list_deadline(key, later),
             Some(_) => {
-                let counter = if adapter.is_open() { &mut self.traffic.keep_alive_timeouts } else { &mut self.traffic.login_timeouts };
+                let counter = if adapter.is_open() {
+                    &mut self.traffic.keep_alive_timeouts
+                } else {
+                    &mut self.traffic.login_timeouts
+                };
                 *counter += 1;
                 self.answers.clear();
                 adapter.expire(&mut self.answers);
@@ -66,7 +70,8 @@ impl Hub {
     pub fn shutdown(&mut self, now: Now) {
         self.broker.shutdown(now);
         self.finish_turn(now);
-        let waiting: Vec<usize> = self.slots.iter().filter(|(_, slot)| !slot.ending).map(|(key, _)| key).collect();
+        let waiting: Vec<usize> =
+            self.slots.iter().filter(|(_, slot)| !slot.ending).map(|(key, _)| key).collect();
         waiting.into_iter().for_each(|key| self.end_unasked(key, now));
     }
 }

@@ -118,7 +118,8 @@ impl Hub {
                 self.holding_up += 1;
             }
             self.turn_congested |= !slot.slow;
-            let full = waiting > self.limits.outbox_bytes_max as usize || self.outbox_bytes > self.limits.outboxes_bytes_max;
+            let full = waiting > self.limits.outbox_bytes_max as usize
+                || self.outbox_bytes > self.limits.outboxes_bytes_max;
             if full && !slot.congested {
                 slot.congested = true;
                 self.broker.set_congested(slot.id, true, now);

@@ -3,13 +3,15 @@
 use std::num::NonZeroU16;
 
 use tidegate_mqtt::connection::{DuplicateAnswer, Event, InboundPublish};
-use tidegate_mqtt::packet::{Ack, Connect, Disconnect, RetainHandling as Handling, Subscribe, SubscribeFilters, Will as WireWill};
+use tidegate_mqtt::packet::{
+    Ack, Connect, Disconnect, RetainHandling as Handling, Subscribe, SubscribeFilters, Will as WireWill,
+};
 use tidegate_mqtt::{PacketId, Properties as Wire, ReasonCode};
 
 use super::{Adapter, Step, qos_in, tag};
 use crate::broker::api::{
-    ClientCommand, ConnectRequest, DeliveryId, PublishRequest, ReplyTag, RetainHandling, SessionExpiry, SubscribeFilter,
-    SubscribeOptions, Will,
+    ClientCommand, ConnectRequest, DeliveryId, PublishRequest, ReplyTag, RetainHandling, SessionExpiry,
+    SubscribeFilter, SubscribeOptions, Will,
 };
 use crate::message::{Message, MessageHead, Properties};
 use crate::net::traffic::Traffic;

@@ -93,7 +93,13 @@ impl Adapter {
     }
 
     /// Takes the packet at the front of `input`; answers that need no broker go to `answers`.
-    pub(super) fn next(&mut self, input: &[u8], now: Now, answers: &mut Vec<u8>, traffic: &mut Traffic) -> Step {
+    pub(super) fn next(
+        &mut self,
+        input: &[u8],
+        now: Now,
+        answers: &mut Vec<u8>,
+        traffic: &mut Traffic,
+    ) -> Step {
         match self.connection.receive(input, now.mono.as_millis()) {
             Ok(Received::Event { consumed, event }) => self.event(event, consumed, now, answers, traffic),
             Ok(Received::Incomplete { needed }) => Step::Incomplete { need: needed },

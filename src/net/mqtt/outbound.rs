@@ -7,7 +7,8 @@ use tidegate_mqtt::{PacketId, Property, PropertyList, PublishHeader, ReasonCode}
 
 use super::{Adapter, Encoded, qos_out};
 use crate::broker::api::{
-    ClientCommand, ClientEvent, CloseReason, Connected, Delivery, PublishOutcome, Refusal, ReplyTag, SessionExpiry, SubscribeOutcome,
+    ClientCommand, ClientEvent, CloseReason, Connected, Delivery, PublishOutcome, Refusal, ReplyTag,
+    SessionExpiry, SubscribeOutcome,
 };
 use crate::message::{Properties, Qos};
 use crate::net::outbox::{BufferPool, Outbox, SHARED_BYTES_MIN};
@@ -69,7 +70,8 @@ impl Adapter {
         self.connection.seed_inbound(unreleased);
         let acceptance = Acceptance {
             session_present: connected.session_present,
-            session_expiry: (connected.expiry != self.requested_expiry).then(|| expiry_secs(connected.expiry)),
+            session_expiry: (connected.expiry != self.requested_expiry)
+                .then(|| expiry_secs(connected.expiry)),
             assigned_client_id: connected.assigned_client_id.as_deref(),
             ..Acceptance::default()
         };
@@ -87,7 +89,9 @@ impl Adapter {
             // Without a reason code the only refusal that keeps the message with the client is to hang up.
             PublishOutcome::QuotaExceeded => return Encoded::Unspeakable,
             // [MQTT-3.3.5-2] of MQTT 3.1.1: a message that may not be published is acknowledged all the same.
-            PublishOutcome::NoSubscribers | PublishOutcome::TopicInvalid | PublishOutcome::NotAuthorized => ReasonCode::Success,
+            PublishOutcome::NoSubscribers | PublishOutcome::TopicInvalid | PublishOutcome::NotAuthorized => {
+                ReasonCode::Success
+            }
         };
         if let Some(id) = PacketId::new(tag.0) {
             match qos {
@@ -122,7 +126,8 @@ impl Adapter {
         match sent {
             Ok(()) => {
                 traffic.messages_out[delivery.qos as usize] += 1;
-                traffic.message_bytes_out[delivery.qos as usize] += (message.topic_bytes().len() + payload.len()) as u64;
+                traffic.message_bytes_out[delivery.qos as usize] +=
+                    (message.topic_bytes().len() + payload.len()) as u64;
                 if payload.len() < SHARED_BYTES_MIN {
                     out.extend_from_slice(payload);
                 } else {
@@ -133,7 +138,9 @@ impl Adapter {
             Err(SendError::NotOpen) => Encoded::Done,
             Err(SendError::TooLarge { .. } | SendError::Encode(_)) => {
                 traffic.oversized_for_client += 1;
-                Encoded::TooLarge(delivery.id.map(|delivery| ClientCommand::Settle { delivery, accepted: false }))
+                Encoded::TooLarge(
+                    delivery.id.map(|delivery| ClientCommand::Settle { delivery, accepted: false }),
+                )
             }
         }
     }
@@ -157,14 +164,20 @@ fn delivery_properties<'a>(
     ids: &'a [u32],
     now: Wall,
 ) -> impl PropertyList + 'a {
-    let left = expires.map(|at| Property::MessageExpiryInterval(u32::try_from(at.millis_since(now).div_ceil(1000)).unwrap_or(u32::MAX)));
+    let left = expires.map(|at| {
+        Property::MessageExpiryInterval(
+            u32::try_from(at.millis_since(now).div_ceil(1000)).unwrap_or(u32::MAX),
+        )
+    });
     let text = properties.filter(|p| p.payload_is_text).map(|_| Property::PayloadFormatIndicator(true));
     let content_type = properties.and_then(|p| p.content_type.as_deref()).map(Property::ContentType);
     let response_topic = properties.and_then(|p| p.response_topic.as_deref()).map(Property::ResponseTopic);
     let correlation = properties.and_then(|p| p.correlation_data.as_deref()).map(Property::CorrelationData);
     let user = properties.map_or(&[][..], |p| &p.user[..]);
     let user = PropertyIter(user.iter().map(|(name, value)| Property::UserProperty((name, value))));
-    let ids = PropertyIter(ids.iter().filter_map(|id| SubscriptionId::new(*id)).map(Property::SubscriptionIdentifier));
+    let ids = PropertyIter(
+        ids.iter().filter_map(|id| SubscriptionId::new(*id)).map(Property::SubscriptionIdentifier),
+    );
     ([text, left, content_type, response_topic, correlation], (ids, user))
 }
 
