@@ -1,2 +1,7 @@
 //! The tidegate executable.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    tidegate::cli::main()
+}

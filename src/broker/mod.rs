@@ -1,2 +1,247 @@
 //! The broker: the one state machine that owns sessions, routing and queues.
+//!
+//! It has no clock, socket, file or thread. A driver calls, in each turn: [`handle`](Broker::handle) for every command,
+//! [`store_event`](Broker::store_event) for every event of the store, [`tick`](Broker::tick) when
+//! [`next_deadline`](Broker::next_deadline) has come; then [`take_batch`](Broker::take_batch), which it submits to the store;
+//! and only then [`take_effects`](Broker::take_effects), which it carries out in order. So a page request never overtakes the
+//! operations before it, and no delivery the message that it delivers.
+//!
+//! Invariants (asserted where they could break, and checked as a whole by `check`): I1 an acknowledgement leaves only after the
+//! receipt for its batch; I2 queue cursors are in order and sequence numbers are never reused; I3 order in = order out per
+//! publisher, topic and quality of service; I4 counters equal a full scan; I5 the memory of queued messages stays within its
+//! budget, but for one message per page under way; I7 after a store error nothing leaves; I8 a QoS 2 message is durable under
+//! its identifier before it is sent, and settled before it is released.
+
+mod acks;
 pub mod api;
+mod connect;
+mod deliver;
+mod disconnect;
+mod effects;
+mod groups;
+mod loads;
+mod publish;
+mod restore;
+mod retain;
+mod stats;
+mod subscribe;
+mod tick;
+mod wills;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use slab::Slab;
+
+use crate::limits::Limits;
+use crate::queue::group::{Group, GroupKey};
+use crate::queue::window::Budget;
+use crate::queue::{Queue, QueueKey, QueueRef};
+use crate::router::{Retained, Router};
+use crate::session::{Session, SessionKey};
+use crate::store::contract::{Batch, BatchId, Capacity, QueueId, StoreEvent};
+use crate::time::{Mono, Now};
+use api::{ClientCommand, ClientEvent, CloseReason, ConnId};
+use effects::{Building, Waiters};
+use publish::Planned;
+use tick::Timer;
+use wills::PendingWill;
+
+pub use effects::Effect;
+pub use restore::RestoreError;
+pub use stats::{Gauges, QueueStatus, SessionStatus, Stats};
+
+/// The broker. See the module's text for the order of calls.
+#[derive(Debug)]
+pub struct Broker {
+    limits: Limits,
+    conns: HashMap<ConnId, SessionKey>,
+    sessions: Slab<Session>,
+    clients: HashMap<Arc<str>, SessionKey>,
+    queues: Slab<Queue>,
+    queue_keys: HashMap<QueueId, QueueKey>,
+    groups: Slab<Group>,
+    group_keys: HashMap<Box<str>, GroupKey>,
+    router: Router,
+    retained: Retained,
+    retained_expiry: Option<Mono>,
+    wills: HashMap<Arc<str>, PendingWill>,
+    timers: BTreeSet<(Mono, Timer)>,
+    batch: Building,
+    waiters: Waiters,
+    committed: BatchId,
+    effects: Vec<Effect>,
+    budget: Budget,
+    loads: u32,
+    loads_wanted: VecDeque<QueueRef>,
+    retained_ready: VecDeque<SessionKey>,
+    plan: Vec<Planned>,
+    subscriptions: usize,
+    next_queue: QueueId,
+    next_serial: u32,
+    seed: u64,
+    full: bool,
+    failed: bool,
+    stopping: bool,
+    stats: Stats,
+}
+
+impl Broker {
+    /// An empty broker. `seed` makes the client identifiers that it assigns hard to guess.
+    #[must_use]
+    pub fn new(limits: Limits, seed: u64) -> Self {
+        Self {
+            retained: Retained::new(&limits),
+            retained_expiry: None,
+            budget: Budget::new(limits.queue_memory_bytes_max),
+            limits,
+            conns: HashMap::new(),
+            sessions: Slab::new(),
+            clients: HashMap::new(),
+            queues: Slab::new(),
+            queue_keys: HashMap::new(),
+            groups: Slab::new(),
+            group_keys: HashMap::new(),
+            router: Router::new(),
+            wills: HashMap::new(),
+            timers: BTreeSet::new(),
+            batch: Building::new(),
+            waiters: Waiters::default(),
+            committed: BatchId(0),
+            effects: Vec::new(),
+            loads: 0,
+            loads_wanted: VecDeque::new(),
+            retained_ready: VecDeque::new(),
+            plan: Vec::new(),
+            subscriptions: 0,
+            next_queue: QueueId(1),
+            next_serial: 0,
+            seed,
+            full: false,
+            failed: false,
+            stopping: false,
+            stats: Stats::default(),
+        }
+    }
+
+    /// The bounds in force.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// A command of the connection `conn`. Commands of a connection that is unknown or closed are counted and ignored.
+    pub fn handle(&mut self, conn: ConnId, command: ClientCommand, now: Now) {
+        if self.failed || self.stopping {
+            self.stats.commands_ignored += 1;
+            return;
+        }
+        if let ClientCommand::Connect(request) = command {
+            return self.connect(conn, *request, now);
+        }
+        let Some(&key) = self.conns.get(&conn) else {
+            self.stats.commands_ignored += 1;
+            return;
+        };
+        match command {
+            ClientCommand::Publish(request) => self.publish(key, request, now),
+            ClientCommand::Settle { delivery, accepted } => self.settle(key, delivery, accepted, now),
+            ClientCommand::Received { delivery } => self.received(key, delivery, now),
+            ClientCommand::Completed { delivery } => self.completed(key, delivery, now),
+            ClientCommand::Release { tag } => self.release_inbound(key, tag),
+            ClientCommand::Subscribe { tag, subscription_id, filters } => {
+                self.subscribe(key, tag, subscription_id, &filters, now);
+            }
+            ClientCommand::Unsubscribe { tag, filters } => self.unsubscribe(key, tag, &filters, now),
+            ClientCommand::Disconnect { with_will, expiry } => self.disconnect(key, with_will, expiry, now),
+            ClientCommand::Lost | ClientCommand::Connect(_) => self.drop_connection(key, now),
+        }
+    }
+
+    /// An event of the store.
+    pub fn store_event(&mut self, event: StoreEvent, now: Now) {
+        match event {
+            StoreEvent::Committed(receipt) => {
+                if !self.failed {
+                    self.release_waiters(receipt.through(), now);
+                }
+            }
+            StoreEvent::Page(page) => self.page(page, now),
+            StoreEvent::Capacity(capacity) => self.full = capacity == Capacity::Full,
+            StoreEvent::Failed(_) => {
+                self.failed = true;
+                self.waiters.clear();
+                self.effects.clear();
+            }
+        }
+    }
+
+    /// Moves all effects into `out`, in order. Call it after [`take_batch`](Self::take_batch).
+    pub fn take_effects(&mut self, out: &mut Vec<Effect>) {
+        if out.is_empty() {
+            std::mem::swap(out, &mut self.effects);
+        } else {
+            out.append(&mut self.effects);
+        }
+    }
+
+    /// All operations since the last call; `None` when there are none, or when the store has failed.
+    pub fn take_batch(&mut self, now: Now) -> Option<Batch> {
+        if self.failed {
+            return None;
+        }
+        self.batch.take(now.wall)
+    }
+
+    /// While a connection is congested, QoS 0 messages for it are dropped and others wait in its queue.
+    pub fn set_congested(&mut self, conn: ConnId, congested: bool, now: Now) {
+        let Some(&key) = self.conns.get(&conn) else { return };
+        let session = &mut self.sessions[key as usize];
+        let was = std::mem::replace(&mut session.congested, congested);
+        if was && !congested {
+            self.pump_session(key, now);
+        }
+    }
+
+    /// Ends the client's connection as an operator's request; `false` when it has none.
+    pub fn disconnect_client(&mut self, client_id: &str, now: Now) -> bool {
+        let Some(&key) = self.clients.get(client_id) else { return false };
+        self.close(key, CloseReason::Administrative, now)
+    }
+
+    /// Ends the client's session with everything it has; `false` when there is none.
+    pub fn delete_session(&mut self, client_id: &str, now: Now) -> bool {
+        let Some(&key) = self.clients.get(client_id) else { return false };
+        self.close(key, CloseReason::Administrative, now);
+        if let Some(&key) = self.clients.get(client_id) {
+            self.end_session(key, now);
+        }
+        true
+    }
+
+    /// Ends every connection. Sessions go on as if the connections had been lost, but wills are not published: they are
+    /// stored, and after the restart their clients get the usual time to come back.
+    pub fn shutdown(&mut self, now: Now) {
+        self.stopping = true;
+        let mut keys: Vec<SessionKey> = self.conns.values().copied().collect();
+        keys.sort_unstable();
+        for key in keys {
+            self.close(key, CloseReason::ShuttingDown, now);
+        }
+    }
+
+    /// Sends `Close` and drops the connection; `false` when there is none.
+    fn close(&mut self, key: SessionKey, reason: CloseReason, now: Now) -> bool {
+        let Some(conn) = self.sessions[key as usize].conn else { return false };
+        self.effects.push(Effect::Client(conn, ClientEvent::Close(reason)));
+        self.drop_connection(key, now);
+        true
+    }
+
+    /// The peer broke the rules.
+    fn violation(&mut self, key: SessionKey, now: Now) {
+        self.stats.violations += 1;
+        self.close(key, CloseReason::ProtocolViolation, now);
+    }
+}

@@ -1,1 +1,149 @@
-//! The command line.
+//! The command line: what a person types, and what is said in return.
+//!
+//! Exit codes: [`EXIT_FAILURE`] when something failed, [`EXIT_USAGE`] when the command line or the configuration is wrong and
+//! nothing was attempted. Answers go to standard output, complaints and logs to standard error.
+
+mod check;
+pub mod demo;
+mod run;
+mod status;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::settings::{Environment, Loaded, Overrides, SettingsError, load};
+
+/// Something failed.
+pub const EXIT_FAILURE: u8 = 1;
+/// The command line or the configuration is wrong.
+pub const EXIT_USAGE: u8 = 2;
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate demo                       see that nothing is lost, in a minute
+  tidegate run                        serve mqtt://127.0.0.1:1883
+  tidegate run --config FILE
+  tidegate check --config FILE        find mistakes before they matter
+  tidegate status                     queues, links and store of a running broker
+
+Every key of the configuration file can also be set by an environment variable (TIDEGATE__LIMITS__PACKET_MAX=2MiB) or \
+by a flag (--set limits.packet_max=2MiB). Flags win over variables, variables over files. Lists, such as bridges, stand \
+in files only. TIDEGATE_LOG sets the log level: info, debug, or directives such as info,tidegate::bridge=debug.
+
+Exit codes: 0 success, 1 failure, 2 wrong command line or configuration.";
+
+/// A durable MQTT broker for edge gateways: stores, spills and forwards to a datacenter broker.
+#[derive(Debug, Parser)]
+#[command(name = "tidegate", version, after_help = EXAMPLES, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Runs the broker until SIGTERM or SIGINT.
+    Run(SettingsArgs),
+    /// Checks a configuration and prints what it amounts to, without starting anything.
+    Check(SettingsArgs),
+    /// Shows in a minute, on this machine alone, what the broker promises.
+    Demo(demo::DemoArgs),
+    /// Shows queues, links and store of a running broker.
+    Status(status::StatusArgs),
+}
+
+/// Where the settings come from.
+#[derive(Clone, Debug, Default, Args)]
+struct SettingsArgs {
+    /// Configuration file; files in conf.d beside it are read too. Without it the built-in defaults hold.
+    #[arg(long, short, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Folder of the store and the admin socket.
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// Listener, such as mqtt://127.0.0.1:1883; replaces the configured ones; may be repeated.
+    #[arg(long, value_name = "URL")]
+    listen: Vec<String>,
+    /// Sets one key, such as limits.packet_max=2MiB; may be repeated.
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+}
+
+impl SettingsArgs {
+    fn load(&self) -> Result<Loaded, SettingsError> {
+        let overrides =
+            Overrides { data_dir: self.data_dir.clone(), listen: self.listen.clone(), set: self.set.clone() };
+        load(self.config.as_deref(), &Environment::of_this_process(), &overrides)
+    }
+}
+
+/// Runs the command line of this process. Wrong usage ends the process here, with [`EXIT_USAGE`].
+#[must_use]
+pub fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Run(args) => run::run(&args),
+        Command::Check(args) => check::check(&args),
+        Command::Demo(args) => demo::run(args),
+        Command::Status(args) => status::status(&args),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("tidegate: {error:#}");
+        exit_code(&error)
+    })
+}
+
+/// A wrong configuration is told apart from a failure.
+fn exit_code(error: &anyhow::Error) -> ExitCode {
+    let is_usage = error.is::<SettingsError>() || error.is::<crate::logging::LogError>();
+    ExitCode::from(if is_usage { EXIT_USAGE } else { EXIT_FAILURE })
+}
+
+/// Writes an answer. A reader that has gone away (`tidegate check | head`) is no failure.
+fn say(text: &str) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn flags_reach_the_settings() {
+        let line = [
+            "tidegate",
+            "run",
+            "--data-dir",
+            "/tmp/x",
+            "--listen",
+            "mqtt://127.0.0.1:0",
+            "--set",
+            "log.level=debug",
+        ];
+        let Command::Run(args) = Cli::try_parse_from(line).unwrap().command else { panic!("not run") };
+        let settings = args.load().unwrap().settings;
+        assert_eq!(settings.store_path, PathBuf::from("/tmp/x/tidegate.db"));
+        assert_eq!(settings.listeners[0].addr.port(), 0);
+        assert_eq!(settings.log.level, "debug");
+    }
+
+    #[test]
+    fn a_wrong_configuration_has_the_exit_code_of_wrong_usage() {
+        let args = SettingsArgs { set: vec!["limits.nonsense=1".into()], ..SettingsArgs::default() };
+        let error = check::check(&args).unwrap_err();
+        assert_eq!(exit_code(&error), ExitCode::from(EXIT_USAGE));
+        assert_eq!(exit_code(&anyhow::anyhow!("disk on fire")), ExitCode::from(EXIT_FAILURE));
+    }
+}

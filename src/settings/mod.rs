@@ -1,1 +1,104 @@
-//! Configuration.
+//! Configuration: from files, environment and flags to checked values.
+//!
+//! Layers, the later one wins: built-in defaults, the file, `conf.d/*.toml` beside it in the order of their names (their
+//! `[[lists]]` are added to the file's), environment variables `TIDEGATE__SECTION__KEY`, `--set section.key=value`, and the
+//! flags `--data-dir` and `--listen`. A key that does not exist, or that this build cannot honour, is an error with its
+//! place; nothing is ignored.
+
+mod keys;
+mod load;
+mod place;
+mod positions;
+mod raw;
+mod resolve;
+mod show;
+mod units;
+mod url;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use crate::admin::AdminOptions;
+use crate::bridge::LinkConfig;
+use crate::limits::Limits;
+
+pub use load::{Environment, Loaded, Overrides, load};
+pub use place::{Place, SettingsError};
+pub use show::{effective_toml, memory_parts, memory_sum, memory_table};
+
+/// A socket that clients connect to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listener {
+    /// As it was written, for messages to people.
+    pub url: String,
+    /// Where to bind. Port 0 lets the system choose.
+    pub addr: SocketAddr,
+}
+
+/// The admin interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdminSettings {
+    /// Unix socket for the command line tools.
+    pub socket: PathBuf,
+    /// HTTP on a loopback address; `None`: off.
+    pub http: Option<SocketAddr>,
+}
+
+impl From<&AdminSettings> for AdminOptions {
+    fn from(settings: &AdminSettings) -> Self {
+        Self { socket: settings.socket.clone(), http: settings.http }
+    }
+}
+
+/// Shape of the log lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// `Journald` when standard error is connected to the journal, else `Human`.
+    #[default]
+    Auto,
+    /// For eyes; coloured on a terminal.
+    Human,
+    /// One JSON object a line.
+    Json,
+    /// Priority prefix, no time: the journal adds it.
+    Journald,
+}
+
+/// What is logged, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogSettings {
+    /// Directives of tracing's `EnvFilter`, such as `info` or `info,tidegate::bridge=debug`.
+    pub level: String,
+    /// Shape of the lines.
+    pub format: LogFormat,
+}
+
+/// A checked configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// At least one.
+    pub listeners: Vec<Listener>,
+    /// Folder of everything that is written. May not exist yet.
+    pub data_dir: PathBuf,
+    /// The store's file, inside `data_dir`.
+    pub store_path: PathBuf,
+    /// Every bound.
+    pub limits: Limits,
+    /// Links to upstream brokers.
+    pub bridges: Vec<LinkConfig>,
+    /// The admin interface.
+    pub admin: AdminSettings,
+    /// Logs.
+    pub log: LogSettings,
+}
+
+impl Default for Settings {
+    /// The built-in defaults of a process whose environment says nothing about folders.
+    fn default() -> Self {
+        let nothing = Environment::default();
+        load(None, &nothing, &Overrides::default()).expect("the built-in defaults are valid").settings
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,229 @@
+//! Delivery: from a queue to a client's window.
+
+use crate::broker::Broker;
+use crate::broker::api::{ClientEvent, Delivery};
+use crate::broker::effects::Effect;
+use crate::limits::Overflow;
+use crate::message::{DeliveryOptions, Message, Qos};
+use crate::queue::overflow::VOLATILE_QUEUE_BYTES_MAX;
+use crate::queue::window::entry_memory;
+use crate::queue::{Discard, Owner, QueueKey, QueueRef};
+use crate::session::SessionKey;
+use crate::session::inflight::{Held, Slot, Stage};
+use crate::session::rows::{encode_outbound, qos2_key};
+use crate::store::contract::{BatchId, Seq, Space};
+use crate::time::Now;
+
+/// A message on its way from a queue to a client.
+#[derive(Debug)]
+pub(super) struct Outgoing<'a> {
+    pub(super) queue: QueueRef,
+    pub(super) seq: Seq,
+    pub(super) message: &'a Message,
+    pub(super) options: DeliveryOptions,
+    /// For a shared subscription's message.
+    pub(super) held: Option<Box<Held>>,
+    /// It must not leave before this batch is durable.
+    pub(super) after: Option<BatchId>,
+}
+
+impl Broker {
+    /// QoS 0: now or never.
+    pub(super) fn deliver_unqueued(&mut self, key: SessionKey, message: &Message, options: DeliveryOptions) {
+        let session = &mut self.sessions[key as usize];
+        let Some(conn) = session.ready() else {
+            session.dropped_qos0 += 1;
+            if session.conn.is_some() {
+                self.stats.dropped_congested += 1;
+            } else {
+                self.stats.dropped_offline += 1;
+            }
+            return;
+        };
+        self.stats.delivered[0] += 1;
+        self.stats.delivered_bytes += u64::from(message.size());
+        let delivery = Delivery {
+            id: None,
+            message: message.clone(),
+            qos: Qos::AtMostOnce,
+            retain: options.retain,
+            duplicate: false,
+            subscription_ids: options.subscription_ids,
+        };
+        self.effects.push(Effect::Client(conn, ClientEvent::Deliver(delivery)));
+    }
+
+    /// The newest message of a session's queue: straight to the client if nothing is before it, otherwise it waits.
+    pub(super) fn offer(&mut self, key: SessionKey, seq: Seq, message: &Message, options: DeliveryOptions) {
+        let session = &self.sessions[key as usize];
+        let queue = &mut self.queues[session.queue as usize];
+        let is_next = queue.window_len() == 0 && queue.spilled_below(seq) == 0;
+        if is_next && session.takes(message.size(), self.limits.inflight_bytes_max) {
+            queue.pass(seq);
+            let queue = QueueRef { key: session.queue, serial: queue.serial() };
+            self.send(key, Outgoing { queue, seq, message, options, held: None, after: None });
+            return;
+        }
+        let (queue, online) = (session.queue, session.conn.is_some());
+        self.keep_or_spill(queue, seq, message, options, online);
+    }
+
+    /// The newest message of a queue stays in memory if it may; a durable queue's message is in the store anyway.
+    pub(super) fn keep_or_spill(
+        &mut self,
+        key: QueueKey,
+        seq: Seq,
+        message: &Message,
+        options: DeliveryOptions,
+        online: bool,
+    ) {
+        let memory = entry_memory(message);
+        let queue = &mut self.queues[key as usize];
+        if queue.is_volatile() {
+            if !self.make_volatile_room(key, memory) {
+                self.queues[key as usize].drop_appended(seq, message.size());
+                self.stats.dropped_new += 1;
+                self.stats.enqueued -= 1;
+                return;
+            }
+        } else {
+            let cap = self.limits.queue_window_bytes_max as usize;
+            let fits = queue.window_memory() + memory <= cap && self.budget.has_room(memory);
+            if !online || queue.spilled_below(seq) > 0 || !fits {
+                return;
+            }
+        }
+        self.queues[key as usize].keep(seq, message.clone(), options, &mut self.budget);
+    }
+
+    /// Room for one more message of a queue that has no copy in the store. Memory is first taken from windows that can be
+    /// loaded again; then the largest such queue pays, so that a slow client does not cost others.
+    fn make_volatile_room(&mut self, key: QueueKey, memory: usize) -> bool {
+        let queue = &self.queues[key as usize];
+        let drops_oldest = queue.overflow() == Overflow::DropHead;
+        let own_room = queue.bytes() <= VOLATILE_QUEUE_BYTES_MAX;
+        if own_room && self.budget.has_volatile_room(memory) {
+            return true;
+        }
+        self.reclaim(memory);
+        if own_room && self.budget.has_volatile_room(memory) {
+            return true;
+        }
+        while drops_oldest && self.drop_oldest(key) {
+            let queue = &self.queues[key as usize];
+            if queue.bytes() <= VOLATILE_QUEUE_BYTES_MAX && self.budget.has_volatile_room(memory) {
+                return true;
+            }
+        }
+        own_room && self.reclaim_volatile(key) && self.budget.has_volatile_room(memory)
+    }
+
+    /// Drops the oldest message of a queue that waits and was not under way before; `false` when none is in memory.
+    pub(super) fn drop_oldest(&mut self, key: QueueKey) -> bool {
+        let queue = &mut self.queues[key as usize];
+        let dropped = match queue.owner() {
+            Owner::Session(session) => {
+                let resend = &self.sessions[session as usize].resend;
+                queue.discard(&mut self.budget, Discard::Full, |seq| !resend.contains_key(&seq))
+            }
+            Owner::Group(_) => queue.discard(&mut self.budget, Discard::Full, |_| true),
+        };
+        let Some(entry) = dropped else {
+            if queue.is_spilled() {
+                self.request_load(key);
+            }
+            return false;
+        };
+        self.stats.dropped_oldest += 1;
+        self.batch.settle(queue, entry.seq, entry.message.size());
+        true
+    }
+
+    /// The front of the queue leaves it because its time is over.
+    pub(super) fn drop_expired_front(&mut self, key: QueueKey) {
+        let queue = &mut self.queues[key as usize];
+        if let Some(entry) = queue.discard(&mut self.budget, Discard::Expired, |_| true) {
+            self.stats.dropped_expired += 1;
+            self.batch.settle(queue, entry.seq, entry.message.size());
+        }
+    }
+
+    /// Delivers what waits for the session while its window is free: its own queue first, then its shared subscriptions.
+    pub(super) fn pump_session(&mut self, key: SessionKey, now: Now) {
+        let bytes_max = self.limits.inflight_bytes_max;
+        let own = self.sessions[key as usize].queue;
+        loop {
+            let session = &self.sessions[key as usize];
+            let queue = &mut self.queues[own as usize];
+            let Some(front) = queue.front() else { break };
+            if !session.takes(front.message.size(), bytes_max) {
+                break;
+            }
+            if front.message.is_expired(now.wall) && !session.resend.contains_key(&front.seq) {
+                self.drop_expired_front(own);
+                continue;
+            }
+            let Some(entry) = queue.hand_out(&mut self.budget) else { break };
+            let queue = QueueRef { key: own, serial: queue.serial() };
+            let (seq, message, options) = (entry.seq, &entry.message, entry.options);
+            self.send(key, Outgoing { queue, seq, message, options, held: None, after: None });
+        }
+        self.refill(own);
+        let session = &self.sessions[key as usize];
+        if !session.groups.is_empty() && session.takes(0, bytes_max) {
+            for group in session.groups.clone() {
+                self.pump_group(group, now);
+            }
+        }
+        self.wake_retained(key);
+    }
+
+    /// Puts a message under way to a session that takes it.
+    pub(super) fn send(&mut self, key: SessionKey, out: Outgoing<'_>) {
+        let session = &mut self.sessions[key as usize];
+        let is_qos2 = out.options.qos == Qos::ExactlyOnce;
+        let stage = if is_qos2 { Stage::AwaitReceived } else { Stage::AwaitAck };
+        let parked = if out.held.is_none() && !session.resend.is_empty() {
+            session.resend.remove(&out.seq).and_then(|id| session.inflight.remove(id))
+        } else {
+            None
+        };
+        let mut after = out.after;
+        let id = match &parked {
+            Some(slot) => slot.id,
+            None => session.inflight.next_id().expect("the window leaves identifiers free"),
+        };
+        let mut has_row = parked.as_ref().is_some_and(|slot| slot.has_row);
+        if is_qos2 && let Some(number) = session.number {
+            if !has_row {
+                let row = encode_outbound(stage, out.seq);
+                self.batch.put(Space::OutboundQos2, qos2_key(number, id.get()), row);
+                session.qos2_batch = self.batch.id();
+                has_row = true;
+            }
+            after = after.max(Some(session.qos2_batch));
+        }
+        session.inflight.insert(Slot {
+            id,
+            stage,
+            has_row,
+            size: out.message.size(),
+            seq: out.seq,
+            queue: out.queue,
+            batch: after.unwrap_or_default(),
+            held: out.held,
+        });
+        self.stats.delivered[out.options.qos as usize] += 1;
+        self.stats.delivered_bytes += u64::from(out.message.size());
+        self.stats.redelivered += u64::from(parked.is_some());
+        let delivery = Delivery {
+            id: Some(id),
+            message: out.message.clone(),
+            qos: out.options.qos,
+            retain: out.options.retain,
+            duplicate: parked.is_some(),
+            subscription_ids: out.options.subscription_ids,
+        };
+        self.send_ordered(key, after, ClientEvent::Deliver(delivery));
+    }
+}

@@ -1,0 +1,252 @@
+//! Shared subscriptions: competing consumers of one queue.
+//!
+//! QoS 1 messages stay in the group's queue until the member that got them acknowledges; if it goes away first, they return to
+//! their place and go to others. A QoS 2 message moves to the member's own queue when it is handed out: it must reach this member
+//! and no other from then on, even if the member's session ends [MQTT-4.8.2-5].
+
+use crate::broker::Broker;
+use crate::broker::api::SubscribeOptions;
+use crate::message::{DeliveryOptions, Message, Qos};
+use crate::queue::group::{Group, GroupKey, Member};
+use crate::queue::window::{Entry, entry_memory};
+use crate::queue::{Discard, Owner};
+use crate::session::SessionKey;
+use crate::session::inflight::Held;
+use crate::session::rows::encode_group;
+use crate::store::contract::{QueueId, Seq, Space, Target, Targets};
+use crate::time::Now;
+
+use super::deliver::Outgoing;
+use super::publish::one_id;
+
+impl Broker {
+    /// Makes a session a member of the group `name` (`$share/<group>/<filter>`), which is made if it does not exist.
+    pub(super) fn join_group(&mut self, name: &str, filter: &str, member: Member) -> GroupKey {
+        let session = &self.sessions[member.session as usize];
+        let durable = session.is_durable();
+        let key = match self.group_keys.get(name) {
+            Some(&key) => {
+                if durable && self.queues[self.groups[key as usize].queue() as usize].is_volatile() {
+                    self.promote_group(key);
+                }
+                key
+            }
+            None => self.create_group(name, filter, durable),
+        };
+        self.groups[key as usize].join(member);
+        let session = &mut self.sessions[member.session as usize];
+        if !session.groups.contains(&key) {
+            session.groups.push(key);
+        }
+        key
+    }
+
+    fn create_group(&mut self, name: &str, filter: &str, durable: bool) -> GroupKey {
+        let key = u32::try_from(self.groups.vacant_key()).expect("subscriptions are bounded");
+        let queue = self.create_queue(Owner::Group(key), durable, name);
+        if let Some(id) = self.queues[queue as usize].id() {
+            self.batch.put(Space::Group, name.as_bytes().into(), encode_group(id));
+        }
+        self.add_group(Group::new(name, filter, queue))
+    }
+
+    pub(super) fn add_group(&mut self, group: Group) -> GroupKey {
+        let name: Box<str> = group.name().into();
+        let filter: Box<str> = group.filter().into();
+        let key = u32::try_from(self.groups.insert(group)).expect("subscriptions are bounded");
+        self.group_keys.insert(name, key);
+        let all = SubscribeOptions {
+            qos: Qos::ExactlyOnce,
+            retain_as_published: true,
+            ..SubscribeOptions::default()
+        };
+        self.router.subscribe(&filter, Group::sink(key), all, None);
+        key
+    }
+
+    /// The first durable member joins: the queue's messages are stored from now on, under new numbers.
+    fn promote_group(&mut self, key: GroupKey) {
+        let id = self.next_queue;
+        self.next_queue = QueueId(id.0.checked_add(1).expect("a queue each second lasts 136 years"));
+        self.batch.create_queue(id);
+        let group = &self.groups[key as usize];
+        let (queue_key, name) = (group.queue(), group.name().as_bytes().into());
+        self.batch.put(Space::Group, name, encode_group(id));
+        self.queue_keys.insert(id, queue_key);
+        let queue_ref = self.queue_ref(queue_key);
+        let mut held: Vec<(Seq, SessionKey, crate::broker::api::DeliveryId)> = Vec::new();
+        let mut entries: Vec<Entry> = Vec::new();
+        for (session_key, session) in &self.sessions {
+            for slot in session.inflight.iter().filter(|slot| slot.queue == queue_ref) {
+                let Some(kept) = &slot.held else { continue };
+                held.push((slot.seq, session_key as SessionKey, slot.id));
+                let (message, options) = (kept.message.clone(), kept.options.clone());
+                entries.push(Entry { seq: slot.seq, message, options });
+            }
+        }
+        held.sort_unstable();
+        let queue = &mut self.queues[queue_key as usize];
+        let all = queue.promote(id, entries, &mut self.budget);
+        for (at, mut entry) in all.into_iter().enumerate() {
+            let old = std::mem::replace(&mut entry.seq, at as Seq + 1);
+            let target = Target { queue: id, seq: entry.seq, options: entry.options.clone() };
+            self.batch.enqueue(entry.message.clone(), Targets::from_elem(target, 1));
+            let holder = held.binary_search_by_key(&old, |(seq, ..)| *seq).ok().map(|at| held[at]);
+            if let Some((_, session, delivery)) = holder {
+                self.sessions[session as usize].inflight.set_seq(delivery, entry.seq);
+            }
+            queue.readmit(entry, holder.is_some(), self.batch.id(), &mut self.budget);
+        }
+    }
+
+    /// Takes a session out of a group; the last one takes the group's queue with it. What the member has under way stays with
+    /// it until it acknowledges or goes away.
+    pub(super) fn leave_group(&mut self, session: SessionKey, key: GroupKey, now: Now) {
+        self.sessions[session as usize].groups.retain(|group| *group != key);
+        if !self.groups[key as usize].leave(session) {
+            self.pump_group(key, now);
+            return;
+        }
+        self.delete_group(key);
+    }
+
+    /// Removes a group without members, and its queue.
+    pub(super) fn delete_group(&mut self, key: GroupKey) {
+        let group = self.groups.remove(key as usize);
+        self.group_keys.remove(group.name());
+        self.router.unsubscribe(group.filter(), Group::sink(key));
+        if !self.queues[group.queue() as usize].is_volatile() {
+            self.batch.delete(Space::Group, group.name().as_bytes().into());
+        }
+        self.remove_queue(group.queue());
+    }
+
+    /// A member can take a message now.
+    pub(super) fn group_is_ready(&self, key: GroupKey) -> bool {
+        let group = &self.groups[key as usize];
+        group.members().iter().any(|member| self.sessions[member.session as usize].ready().is_some())
+    }
+
+    /// A member has a connection.
+    pub(super) fn group_is_connected(&self, key: GroupKey) -> bool {
+        let group = &self.groups[key as usize];
+        group.members().iter().any(|member| self.sessions[member.session as usize].conn.is_some())
+    }
+
+    /// Nobody consumes the group's queue any more: its window's memory is given back.
+    pub(super) fn idle_group(&mut self, key: GroupKey) {
+        let Some(group) = self.groups.get(key as usize) else { return };
+        let queue = &self.queues[group.queue() as usize];
+        if queue.is_volatile() || queue.unsettled() > 0 || self.group_is_connected(key) {
+            return;
+        }
+        self.queues[group.queue() as usize].rewind(None, &mut self.budget);
+    }
+
+    /// The newest message of a group's queue.
+    pub(super) fn offer_group(
+        &mut self,
+        key: GroupKey,
+        seq: Seq,
+        message: &Message,
+        options: DeliveryOptions,
+        now: Now,
+    ) {
+        let queue = self.groups[key as usize].queue();
+        let online = self.group_is_connected(key);
+        self.keep_or_spill(queue, seq, message, options, online);
+        if online {
+            self.pump_group(key, now);
+        }
+    }
+
+    /// QoS 0: to the next member that is there, or to nobody.
+    pub(super) fn deliver_unqueued_to_member(&mut self, key: GroupKey, message: &Message) {
+        let sessions = &self.sessions;
+        let group = &mut self.groups[key as usize];
+        let Some(member) = group.pick(|member| sessions[member.session as usize].ready().is_some()) else {
+            self.stats.dropped_offline += 1;
+            return;
+        };
+        let options = member_options(&member, Qos::AtMostOnce, message.retain());
+        self.deliver_unqueued(member.session, message, options);
+    }
+
+    /// Hands out a group's messages while members have room, each to the next one in turn.
+    pub(super) fn pump_group(&mut self, key: GroupKey, now: Now) {
+        let Some(group) = self.groups.get(key as usize) else { return };
+        let queue_key = group.queue();
+        while let Some(front) = self.queues[queue_key as usize].front() {
+            if front.message.is_expired(now.wall) {
+                self.drop_expired_front(queue_key);
+                continue;
+            }
+            let (size, qos) = (front.message.size(), front.options.qos);
+            let (sessions, queues) = (&self.sessions, &self.queues);
+            let bytes_max = self.limits.inflight_bytes_max;
+            let picked = self.groups[key as usize].pick(|member| {
+                let session = &sessions[member.session as usize];
+                let moves = qos.min(member.qos) == Qos::ExactlyOnce;
+                session.takes(size, bytes_max) && !(moves && queues[session.queue as usize].has_waiting())
+            });
+            let Some(member) = picked else { break };
+            match qos.min(member.qos) {
+                Qos::AtMostOnce => self.hand_out_unsettled(queue_key, &member),
+                Qos::AtLeastOnce => self.hand_out_shared(queue_key, &member),
+                Qos::ExactlyOnce => self.move_to_member(queue_key, &member),
+            }
+        }
+        self.refill(queue_key);
+    }
+
+    /// To a member that takes QoS 0 only: it is settled as soon as it is sent.
+    fn hand_out_unsettled(&mut self, queue_key: u32, member: &Member) {
+        let queue = &mut self.queues[queue_key as usize];
+        let Some(entry) = queue.hand_out(&mut self.budget) else { return };
+        queue.settle(entry.message.size(), true);
+        self.stats.settled += 1;
+        self.batch.settle(queue, entry.seq, entry.message.size());
+        let options = member_options(member, Qos::AtMostOnce, entry.options.retain);
+        self.deliver_unqueued(member.session, &entry.message, options);
+    }
+
+    fn hand_out_shared(&mut self, queue_key: u32, member: &Member) {
+        let queue = self.queue_ref(queue_key);
+        let Some(entry) = self.queues[queue_key as usize].hand_out(&mut self.budget) else { return };
+        self.budget.add(entry_memory(&entry.message), false);
+        let options = member_options(member, Qos::AtLeastOnce, entry.options.retain);
+        let held = Some(Box::new(Held { message: entry.message.clone(), options: entry.options }));
+        let (seq, message) = (entry.seq, &entry.message);
+        self.send(member.session, Outgoing { queue, seq, message, options, held, after: None });
+    }
+
+    fn move_to_member(&mut self, queue_key: u32, member: &Member) {
+        let queue = &mut self.queues[queue_key as usize];
+        let Some(entry) = queue.discard(&mut self.budget, Discard::Moved, |_| true) else { return };
+        let shared_is_durable = !queue.is_volatile();
+        self.batch.settle(queue, entry.seq, entry.message.size());
+        self.stats.moved += 1;
+        let own = self.sessions[member.session as usize].queue;
+        let options = member_options(member, Qos::ExactlyOnce, entry.options.retain);
+        let mut targets = Targets::new();
+        let seq = self.append(own, &entry.message, &options, &mut targets);
+        self.stats.enqueued -= 1;
+        if !targets.is_empty() {
+            self.batch.enqueue(entry.message.clone(), targets);
+        }
+        self.queues[own as usize].pass(seq);
+        let queue = self.queue_ref(own);
+        // If the settling were lost after the delivery, another member would get the message too.
+        let after = shared_is_durable.then(|| self.batch.id());
+        let message = &entry.message;
+        self.send(member.session, Outgoing { queue, seq, message, options, held: None, after });
+    }
+}
+
+fn member_options(member: &Member, qos: Qos, retain: bool) -> DeliveryOptions {
+    DeliveryOptions {
+        qos,
+        retain: retain && member.retain_as_published,
+        subscription_ids: one_id(member.subscription_id),
+    }
+}

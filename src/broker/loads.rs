@@ -1,0 +1,157 @@
+//! Reading back what lives in the store alone, within the memory budget.
+//!
+//! One page is under way per queue, and [`LOADS_MAX`] altogether. Its memory is reserved when it is asked for. When memory is
+//! short, windows that can be loaded again are cut down; if that is not enough, the request waits, but never when no page is
+//! under way at all: so every queue moves on.
+
+use crate::broker::Broker;
+use crate::broker::effects::Effect;
+use crate::queue::window::ENTRY_OVERHEAD_BYTES;
+use crate::queue::{Load, Owner, QueueKey};
+use crate::store::contract::{Page, PageRequest};
+use crate::time::Now;
+
+/// Pages under way at a time.
+const LOADS_MAX: u32 = 64;
+/// Messages of one page.
+const PAGE_MESSAGES_MAX: u32 = 512;
+/// Bytes of one page, whatever the configured window.
+const PAGE_BYTES_MIN: u32 = 4 << 10;
+
+impl Broker {
+    /// Asks for more of a spilled queue when its window runs low and somebody consumes it.
+    pub(super) fn refill(&mut self, key: QueueKey) {
+        let queue = &self.queues[key as usize];
+        let low = self.limits.queue_window_bytes_max as usize / 2;
+        if queue.is_spilled() && queue.load() == Load::Idle && queue.window_memory() <= low {
+            let wanted = match queue.owner() {
+                Owner::Session(session) => self.sessions[session as usize].ready().is_some(),
+                Owner::Group(group) => self.group_is_ready(group),
+            };
+            if wanted {
+                self.request_load(key);
+            }
+        }
+    }
+
+    /// Asks for the next page of a spilled queue, now or when there is memory for it.
+    pub(super) fn request_load(&mut self, key: QueueKey) {
+        let queue = &self.queues[key as usize];
+        if queue.load() != Load::Idle || !queue.is_spilled() {
+            return;
+        }
+        let bytes_max = (self.limits.queue_window_bytes_max / 4).max(PAGE_BYTES_MIN);
+        let messages_max = PAGE_MESSAGES_MAX.min((bytes_max / ENTRY_OVERHEAD_BYTES as u32).max(16));
+        let memory = bytes_max as usize + messages_max as usize * ENTRY_OVERHEAD_BYTES;
+        if !self.budget.has_room(memory) {
+            self.reclaim(memory);
+        }
+        if self.loads > 0 && (self.loads >= LOADS_MAX || !self.budget.has_room(memory)) {
+            let wanted = self.queue_ref(key);
+            self.queues[key as usize].set_wanted(true);
+            self.loads_wanted.push_back(wanted);
+            return;
+        }
+        self.budget.reserve(memory);
+        self.loads += 1;
+        self.stats.loads += 1;
+        let queue = &mut self.queues[key as usize];
+        let from = queue.asked(memory);
+        let id = queue.id().expect("only durable queues are spilled");
+        self.effects.push(Effect::Load(PageRequest { queue: id, from, bytes_max, messages_max }));
+    }
+
+    /// A page is there. It may belong to a queue that is gone or whose cursor has moved meanwhile.
+    pub(super) fn page(&mut self, page: Page, now: Now) {
+        if let Some(&key) = self.queue_keys.get(&page.queue) {
+            let queue = &mut self.queues[key as usize];
+            if !queue.ingest(page, &mut self.budget) {
+                return;
+            }
+            self.loads -= 1;
+            while self.queues[key as usize].is_over_bound() && self.drop_oldest(key) {}
+            self.pump_queue(key, now);
+        }
+        self.serve_wanted();
+    }
+
+    fn pump_queue(&mut self, key: QueueKey, now: Now) {
+        match self.queues[key as usize].owner() {
+            Owner::Session(session) => self.pump_session(session, now),
+            Owner::Group(group) => {
+                self.pump_group(group, now);
+                self.refill(key);
+            }
+        }
+    }
+
+    /// Page requests that had to wait: as many as there is room for.
+    fn serve_wanted(&mut self) {
+        for _ in 0..self.loads_wanted.len() {
+            if self.loads >= LOADS_MAX {
+                return;
+            }
+            let Some(wanted) = self.loads_wanted.pop_front() else { return };
+            let Some(queue) = self.queues.get_mut(wanted.key as usize) else { continue };
+            if queue.serial() != wanted.serial || queue.load() != Load::Wanted {
+                continue;
+            }
+            queue.set_wanted(false);
+            if queue.is_over_bound() {
+                self.request_load(wanted.key);
+            } else {
+                self.refill(wanted.key);
+            }
+            if self.queues[wanted.key as usize].load() == Load::Wanted {
+                return;
+            }
+        }
+    }
+
+    /// Cuts windows that can be loaded again, the largest first, until `memory` bytes more fit and a part of the budget is
+    /// free again, so that this is rarely done.
+    pub(super) fn reclaim(&mut self, memory: usize) {
+        let spare = self.budget.bytes_max() / 4;
+        if self.budget.reclaimable() <= spare {
+            return;
+        }
+        let mut windows: Vec<(usize, QueueKey)> = self
+            .queues
+            .iter()
+            .filter(|(_, queue)| !queue.is_volatile() && queue.window_len() > 0)
+            .map(|(key, queue)| (queue.window_memory(), key as QueueKey))
+            .collect();
+        windows.sort_unstable_by(|a, b| b.cmp(a));
+        for part in [2, usize::MAX] {
+            for &(held, key) in &windows {
+                if self.budget.has_room(memory + spare) {
+                    return;
+                }
+                self.stats.windows_trimmed += 1;
+                self.queues[key as usize].trim(held / part, &mut self.budget);
+            }
+        }
+    }
+
+    /// Takes a quarter of the largest queue that has no copy in the store, unless `but` is large itself.
+    pub(super) fn reclaim_volatile(&mut self, but: QueueKey) -> bool {
+        let large = self.budget.bytes_max() / 16;
+        if self.queues[but as usize].window_memory() >= large {
+            return false;
+        }
+        let largest = self
+            .queues
+            .iter()
+            .filter(|(_, queue)| queue.is_volatile())
+            .map(|(key, queue)| (queue.window_memory(), key))
+            .max();
+        let Some((held, key)) = largest.filter(|(held, key)| *held >= large || *key != but as usize) else {
+            return false;
+        };
+        let queue = &mut self.queues[key];
+        while queue.window_memory() > held / 4 * 3 && queue.discard_newest(&mut self.budget) {
+            self.stats.dropped_oldest += 1;
+        }
+        true
+    }
+}

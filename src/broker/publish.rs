@@ -1,0 +1,293 @@
+//! Publishing: from a message to the queues that get it.
+//!
+//! A message is planned first, changing nothing, so that a refusal leaves no copy anywhere; then it joins all queues in one
+//! operation; then each copy is offered to its consumer.
+
+use std::sync::Arc;
+
+use crate::broker::Broker;
+use crate::broker::api::{ClientEvent, PublishOutcome, PublishRequest, ReplyTag};
+use crate::message::{DeliveryOptions, Message, Qos};
+use crate::queue::QueueKey;
+use crate::queue::overflow::{DROP_OVERSHOOT_MESSAGES_MAX, Verdict};
+use crate::router::{Route, SetOutcome, Sink};
+use crate::session::SessionKey;
+use crate::session::rows::{encode_inbound, qos2_key};
+use crate::store::contract::{BatchId, Seq, Space, Target, Targets};
+use crate::time::Now;
+use crate::topic;
+
+/// Topics of the broker's own: published by this process alone, never stored.
+pub(super) const SYS_PREFIX: &str = "$SYS/";
+
+/// The topic is one of the broker's own.
+pub(super) fn is_sys(topic: &str) -> bool {
+    topic.as_bytes().starts_with(SYS_PREFIX.as_bytes())
+}
+
+/// One copy of a message on its way into a queue, or straight to a client.
+#[derive(Debug)]
+pub(super) struct Planned {
+    sink: Sink,
+    queue: QueueKey,
+    /// 0: it joins no queue.
+    seq: Seq,
+    options: DeliveryOptions,
+    fate: Verdict,
+}
+
+/// What became of a message that was not refused.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Distributed {
+    outcome: PublishOutcome,
+    /// Something of it is in the batch being built.
+    stored: bool,
+}
+
+impl Broker {
+    pub(super) fn publish(&mut self, key: SessionKey, request: PublishRequest, now: Now) {
+        let PublishRequest { tag, message } = request;
+        let qos = message.qos();
+        let session = &self.sessions[key as usize];
+        if qos == Qos::ExactlyOnce
+            && let Some(batch) = session.inbound.batch_of(tag)
+        {
+            self.stats.published_again += 1;
+            let event = ClientEvent::Published { tag, qos, outcome: PublishOutcome::Accepted };
+            self.answer(key, Some(batch), event);
+            return;
+        }
+        self.stats.published[qos as usize] += 1;
+        self.stats.published_bytes += u64::from(message.size());
+        let result = if self.topic_is_valid(&message, session.internal) {
+            self.distribute(&message, Some(key), now)
+        } else {
+            Err(PublishOutcome::TopicInvalid)
+        };
+        if qos != Qos::AtMostOnce {
+            self.answer_publish(key, tag, qos, result);
+        }
+        match result {
+            Err(PublishOutcome::QuotaExceeded) => self.stats.refused_quota += 1,
+            Err(_) => self.stats.refused_topic += 1,
+            Ok(_) => {}
+        }
+    }
+
+    fn topic_is_valid(&self, message: &Message, internal: bool) -> bool {
+        let topic = message.topic();
+        topic::check_name(topic, &self.limits).is_ok() && (internal || !is_sys(topic))
+    }
+
+    fn answer_publish(
+        &mut self,
+        key: SessionKey,
+        tag: ReplyTag,
+        qos: Qos,
+        result: Result<Distributed, PublishOutcome>,
+    ) {
+        let (outcome, mut stored) = match result {
+            Ok(done) => (done.outcome, done.stored),
+            Err(refused) => (refused, false),
+        };
+        if qos == Qos::ExactlyOnce && result.is_ok() {
+            let session = &mut self.sessions[key as usize];
+            if let Some(number) = session.number {
+                self.batch.put(Space::InboundQos2, qos2_key(number, tag.0), encode_inbound());
+                stored = true;
+            }
+            session.inbound.insert(tag, if stored { self.batch.id() } else { BatchId(0) });
+        }
+        let after = stored.then(|| self.batch.id());
+        self.answer(key, after, ClientEvent::Published { tag, qos, outcome });
+    }
+
+    /// Gives `message` to everybody who wants it. `publisher` is told when it is refused; a will, which has none, is not
+    /// refused by a full queue but dropped there.
+    pub(super) fn distribute(
+        &mut self,
+        message: &Message,
+        publisher: Option<SessionKey>,
+        now: Now,
+    ) -> Result<Distributed, PublishOutcome> {
+        let routes = self.router.route(message.topic());
+        let mut plan = std::mem::take(&mut self.plan);
+        let mut result = self.plan_routes(&routes, message, publisher, &mut plan);
+        if result.is_ok() && message.retain() {
+            result = self.retain(message, publisher.is_none(), now);
+        }
+        let result = result.map(|retained| {
+            let stored = self.enqueue_planned(message, &mut plan);
+            self.offer_planned(message, &mut plan, now);
+            let outcome = if plan.is_empty() {
+                self.stats.published_to_nobody += 1;
+                PublishOutcome::NoSubscribers
+            } else {
+                PublishOutcome::Accepted
+            };
+            Distributed { outcome, stored: stored || retained }
+        });
+        plan.clear();
+        self.plan = plan;
+        result
+    }
+
+    /// Who gets the message, and how. Changes nothing.
+    fn plan_routes(
+        &self,
+        routes: &[Route],
+        message: &Message,
+        publisher: Option<SessionKey>,
+        plan: &mut Vec<Planned>,
+    ) -> Result<bool, PublishOutcome> {
+        let qos_max = if message.topic_bytes().starts_with(SYS_PREFIX.as_bytes()) {
+            Qos::AtMostOnce
+        } else {
+            message.qos()
+        };
+        for route in routes {
+            let mut planned = match route.sink {
+                Sink::Session(key) => {
+                    let own = publisher == Some(key);
+                    let grant = if own { route.own.as_ref() } else { Some(&route.grant) };
+                    let Some(grant) = grant else { continue };
+                    let options = DeliveryOptions {
+                        qos: grant.qos.min(qos_max),
+                        retain: grant.retain_as_published && message.retain(),
+                        subscription_ids: grant.subscription_ids.clone(),
+                    };
+                    let queue = self.sessions[key as usize].queue;
+                    Planned { sink: route.sink, queue, seq: 0, options, fate: Verdict::Accept }
+                }
+                Sink::Group(key) => {
+                    let group = &self.groups[key as usize];
+                    let qos = group.qos_max().min(qos_max);
+                    let options = DeliveryOptions { qos, retain: message.retain(), subscription_ids: None };
+                    Planned { sink: route.sink, queue: group.queue(), seq: 0, options, fate: Verdict::Accept }
+                }
+            };
+            if planned.options.qos != Qos::AtMostOnce {
+                planned.fate = self.fate(planned.queue, message, publisher.is_some())?;
+            }
+            plan.push(planned);
+        }
+        Ok(false)
+    }
+
+    /// What the queue makes of the message; an error when the publisher is to keep it.
+    fn fate(&self, queue: QueueKey, message: &Message, can_refuse: bool) -> Result<Verdict, PublishOutcome> {
+        let queue = &self.queues[queue as usize];
+        if self.full && !queue.is_volatile() {
+            return Err(PublishOutcome::QuotaExceeded);
+        }
+        match queue.verdict(message.size()) {
+            Verdict::Refuse if can_refuse => Err(PublishOutcome::QuotaExceeded),
+            Verdict::Refuse => Ok(Verdict::DropNew),
+            Verdict::DropOldest if queue.is_spilled() && queue.overshoot() >= DROP_OVERSHOOT_MESSAGES_MAX => {
+                Ok(Verdict::DropNew)
+            }
+            verdict => Ok(verdict),
+        }
+    }
+
+    /// Keeps or removes the topic's retained message; `true` when the store is to know.
+    fn retain(&mut self, message: &Message, is_will: bool, now: Now) -> Result<bool, PublishOutcome> {
+        let stored = !is_sys(message.topic());
+        let key: Box<[u8]> = message.topic_bytes().into();
+        if message.payload().is_empty() {
+            let existed = self.retained.remove(message.topic()).is_some();
+            if existed && stored {
+                self.batch.delete(Space::Retained, key);
+            }
+            return Ok(existed && stored);
+        }
+        let room = !(self.full && stored);
+        if !room || matches!(self.retained.set(message.clone()), SetOutcome::Refused(_)) {
+            self.stats.retained_refused += 1;
+            return if is_will { Ok(false) } else { Err(PublishOutcome::QuotaExceeded) };
+        }
+        if message.expires().is_some() {
+            self.plan_retained_expiry(now);
+        }
+        if stored {
+            let mut value = Vec::with_capacity(message.size() as usize);
+            message.encode(&mut value);
+            self.batch.put(Space::Retained, key, value.into());
+        }
+        Ok(stored)
+    }
+
+    /// Joins all queues in one operation; `true` when one of them is durable.
+    fn enqueue_planned(&mut self, message: &Message, plan: &mut [Planned]) -> bool {
+        let mut targets = Targets::new();
+        for planned in plan.iter_mut().filter(|planned| planned.options.qos != Qos::AtMostOnce) {
+            if !self.admit(planned.queue, planned.fate, message.size()) {
+                continue;
+            }
+            planned.seq = self.append(planned.queue, message, &planned.options, &mut targets);
+        }
+        let stored = !targets.is_empty();
+        if stored {
+            self.batch.enqueue(message.clone(), targets);
+        }
+        stored
+    }
+
+    /// Carries out a verdict; `false` when the message is dropped for this queue.
+    pub(super) fn admit(&mut self, queue: QueueKey, verdict: Verdict, size: u32) -> bool {
+        match verdict {
+            Verdict::DropNew | Verdict::Refuse => {
+                self.queues[queue as usize].count_dropped_new();
+                self.stats.dropped_new += 1;
+                return false;
+            }
+            Verdict::DropOldest => self.make_room(queue, size),
+            Verdict::Accept => {}
+        }
+        true
+    }
+
+    /// The message joins one queue's tail; a durable queue becomes one more target.
+    pub(super) fn append(
+        &mut self,
+        queue: QueueKey,
+        message: &Message,
+        options: &DeliveryOptions,
+        targets: &mut Targets,
+    ) -> Seq {
+        let queue = &mut self.queues[queue as usize];
+        let seq = queue.append(message.size(), message.published(), self.batch.id());
+        self.stats.enqueued += 1;
+        if let Some(id) = queue.id() {
+            targets.push(Target { queue: id, seq, options: options.clone() });
+        }
+        seq
+    }
+
+    fn offer_planned(&mut self, message: &Message, plan: &mut [Planned], now: Now) {
+        for planned in plan {
+            let options = std::mem::take(&mut planned.options);
+            match (planned.sink, options.qos) {
+                (Sink::Session(key), Qos::AtMostOnce) => self.deliver_unqueued(key, message, options),
+                (Sink::Group(key), Qos::AtMostOnce) => self.deliver_unqueued_to_member(key, message),
+                _ if planned.seq == 0 => {}
+                (Sink::Session(key), _) => self.offer(key, planned.seq, message, options),
+                (Sink::Group(key), _) => self.offer_group(key, planned.seq, message, options, now),
+            }
+        }
+    }
+
+    /// Drops the oldest waiting messages of a queue until one of `size` bytes fits.
+    fn make_room(&mut self, queue: QueueKey, size: u32) {
+        while self.queues[queue as usize].verdict(size) == Verdict::DropOldest {
+            if !self.drop_oldest(queue) {
+                break;
+            }
+        }
+    }
+}
+
+/// Subscription identifiers of one subscription.
+pub(super) fn one_id(id: Option<u32>) -> Option<Arc<[u32]>> {
+    id.map(|id| Arc::from([id]))
+}

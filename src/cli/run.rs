@@ -1,0 +1,41 @@
+//! `tidegate run`.
+
+use std::process::ExitCode;
+
+use super::{EXIT_FAILURE, SettingsArgs};
+use crate::settings::{Loaded, memory_parts, memory_sum};
+use crate::{driver, logging};
+
+/// Loads the settings, starts the log, serves. Failures after the log's start are told there, in its format.
+pub fn run(args: &SettingsArgs) -> anyhow::Result<ExitCode> {
+    let loaded = args.load()?;
+    let variable = |name: &str| std::env::var(name).ok();
+    let level = variable(logging::LEVEL_VARIABLE);
+    let journal = variable("JOURNAL_STREAM");
+    let _log = logging::start(&loaded.settings.log, level.as_deref(), journal.as_deref())?;
+    announce(&loaded);
+    if let Err(error) = driver::run(loaded.settings) {
+        tracing::error!("stopped: {error:#}");
+        return Ok(ExitCode::from(EXIT_FAILURE));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn announce(loaded: &Loaded) {
+    let files: Vec<_> = loaded.files.iter().map(|file| file.display().to_string()).collect();
+    let parts = memory_parts(&loaded.settings.limits, &loaded.settings.bridges);
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        config = if files.is_empty() { "built-in defaults".to_owned() } else { files.join(", ") },
+        data_dir = %loaded.settings.data_dir.display(),
+        "starting"
+    );
+    for (part, bytes) in &parts {
+        tracing::debug!(part, bytes, "memory bound");
+    }
+    tracing::info!(
+        bytes = memory_sum(&parts),
+        "most memory that the limits allow; `tidegate check` lists the parts"
+    );
+    loaded.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+}

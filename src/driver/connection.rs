@@ -1,0 +1,106 @@
+//! One client's socket: reads it until the connection ends.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::net::tcp::OwnedReadHalf;
+use tokio::time::{Instant, timeout_at};
+
+use crate::broker::api::ConnId;
+use crate::driver::shell::{PeerIo, READ_BYTES, Shell};
+use crate::net::hub::Turn;
+
+/// How long a publisher waits for the peers that it writes to. After that a peer that still lags loses QoS 0 messages
+/// instead of holding publishers up.
+const CONGESTION_WAIT: Duration = Duration::from_millis(20);
+/// How long a connection that ended may take until its socket is closed the hard way.
+const LINGER: Duration = Duration::from_secs(5);
+
+enum Read {
+    /// So many bytes were handled.
+    Bytes(usize, Turn),
+    /// End of file, or an error.
+    Over,
+}
+
+/// Reads until the end, then lets the last bytes out and forgets the connection.
+pub async fn serve(shell: Rc<Shell>, id: ConnId, mut read: OwnedReadHalf) {
+    loop {
+        while shell.store_is_behind() {
+            shell.room.notified().await;
+        }
+        match poll_fn(|cx| poll_turn(&shell, id, &mut read, cx)).await {
+            Read::Bytes(_, Turn::End) => break linger(&shell, id, &mut read).await,
+            Read::Bytes(_, Turn::Congested) => wait_for_drain(&shell).await,
+            Read::Bytes(_, Turn::Blocked) => wait_for_answer(&shell, id).await,
+            // The kernel has more: let the others have their turn, and the flusher.
+            Read::Bytes(READ_BYTES, Turn::Continue) => tokio::task::yield_now().await,
+            Read::Bytes(..) => {}
+            Read::Over => {
+                let now = shell.now();
+                shell.hub.borrow_mut().lost(id, now);
+                shell.flush.notify_one();
+                break wait_until_finished(&shell, id, Instant::now() + LINGER).await;
+            }
+        }
+    }
+    shell.remove(id);
+}
+
+fn poll_turn(shell: &Shell, id: ConnId, read: &mut OwnedReadHalf, cx: &mut Context<'_>) -> Poll<Read> {
+    let mut scratch = shell.scratch.borrow_mut();
+    let mut buffer = ReadBuf::new(&mut scratch);
+    if ready!(Pin::new(read).poll_read(cx, &mut buffer)).is_err() || buffer.filled().is_empty() {
+        return Poll::Ready(Read::Over);
+    }
+    let turn = shell.hub.borrow_mut().received(id, buffer.filled(), shell.now());
+    shell.flush.notify_one();
+    Poll::Ready(Read::Bytes(buffer.filled().len(), turn))
+}
+
+async fn wait_for_drain(shell: &Shell) {
+    let until = Instant::now() + CONGESTION_WAIT;
+    while shell.hub.borrow().is_congested() {
+        if timeout_at(until, shell.drained.notified()).await.is_err() {
+            shell.hub.borrow_mut().give_up_waiting();
+        }
+    }
+}
+
+async fn wait_for_answer(shell: &Shell, id: ConnId) {
+    let Some(peer) = shell.peer(id) else { return };
+    let PeerIo::Socket { resume, .. } = &*peer else { return };
+    while shell.hub.borrow().is_blocked(id) {
+        resume.notified().await;
+    }
+}
+
+/// Lets the last bytes out, then reads and discards until the peer has closed too: closing a socket with unread input would
+/// reset it and could destroy what the peer has not read yet.
+async fn linger(shell: &Shell, id: ConnId, read: &mut OwnedReadHalf) {
+    let until = Instant::now() + LINGER;
+    wait_until_finished(shell, id, until).await;
+    let discard = poll_fn(|cx| {
+        loop {
+            let mut scratch = shell.scratch.borrow_mut();
+            let mut buffer = ReadBuf::new(&mut scratch);
+            if ready!(Pin::new(&mut *read).poll_read(cx, &mut buffer)).is_err() || buffer.filled().is_empty()
+            {
+                return Poll::Ready(());
+            }
+        }
+    });
+    let _ = timeout_at(until, discard).await;
+}
+
+async fn wait_until_finished(shell: &Shell, id: ConnId, until: Instant) {
+    while !shell.hub.borrow().is_finished(id) {
+        if timeout_at(until, shell.drained.notified()).await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! The end of each round: operations go to the store, then bytes go to sockets. Also timers and the store's answers.
+
+use std::io::ErrorKind;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use socket2::SockRef;
+use tokio::net::tcp::OwnedWriteHalf;
+use tokio::sync::Notify;
+use tracing::error;
+
+use crate::broker::api::ConnId;
+use crate::driver::shell::{PeerIo, Shell};
+use crate::net::hub::{Hub, Output};
+use crate::store::contract::StoreEvent;
+
+/// Rounds without a pause before other tasks get their turn.
+const ROUNDS_MAX: usize = 4;
+/// Longest sleep of the timer task; deadlines that come up meanwhile are at most this late.
+const TICK_MAX: Duration = Duration::from_secs(1);
+
+/// Flushes whenever somebody asks for it. Since the request is queued behind every socket that is ready, one flush serves
+/// them all.
+pub async fn run(shell: Rc<Shell>) {
+    loop {
+        shell.flush.notified().await;
+        for _ in 0..ROUNDS_MAX {
+            round(&shell);
+            if !shell.hub.borrow().has_dirty() {
+                break;
+            }
+        }
+        if shell.hub.borrow().has_dirty() {
+            shell.flush.notify_one();
+        }
+        shell.drained.notify_waiters();
+    }
+}
+
+fn round(shell: &Rc<Shell>) {
+    let mut hub = shell.hub.borrow_mut();
+    let now = shell.now();
+    shell.with_store(|store| {
+        if let Some(batch) = hub.take_batch(now) {
+            store.submit(batch);
+        }
+        hub.take_loads().for_each(|request| store.load(request));
+    });
+    let mut left = hub.dirty_len();
+    while left > 0
+        && let Some(id) = hub.next_dirty()
+    {
+        left -= 1;
+        write(shell, &mut hub, id);
+    }
+    hub.finish_turn(now);
+    for id in hub.take_unblocked() {
+        if let Some(peer) = shell.peer(id)
+            && let PeerIo::Socket { resume, .. } = &*peer
+        {
+            resume.notify_one();
+        }
+    }
+    if hub.next_deadline().is_some_and(|at| at <= now.mono) {
+        shell.tick.notify_one();
+    }
+}
+
+fn write(shell: &Rc<Shell>, hub: &mut Hub, id: ConnId) {
+    let Some(peer) = shell.peer(id) else { return };
+    match &*peer {
+        PeerIo::Port(events) => {
+            while let Some(event) = hub.next_port_event(id) {
+                if events.try_send(event).is_err() {
+                    hub.lost(id, shell.now());
+                }
+            }
+        }
+        PeerIo::Socket { blocked, .. } if blocked.get() => {}
+        PeerIo::Socket { half, blocked, resume } => {
+            if !write_socket(shell, hub, id, half) {
+                blocked.set(true);
+                tokio::task::spawn_local(wait_writable(Rc::clone(shell), id, Rc::clone(&peer)));
+            } else if hub.is_finished(id) {
+                resume.notify_one();
+                let _ = SockRef::from(half.as_ref().as_ref()).shutdown(std::net::Shutdown::Write);
+            }
+        }
+    }
+}
+
+/// Writes what the socket takes; `false` when it takes no more and something is left.
+fn write_socket(shell: &Shell, hub: &mut Hub, id: ConnId, half: &OwnedWriteHalf) -> bool {
+    loop {
+        let result = match hub.output(id) {
+            None => return true,
+            Some(Output::Single(bytes)) => half.try_write(bytes),
+            Some(Output::Bytes(slices, n)) => half.try_write_vectored(&slices[..n]),
+        };
+        match result {
+            Ok(n) => hub.wrote(id, n, shell.now()),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) => {
+                hub.abandon(id, shell.now());
+                return true;
+            }
+        }
+    }
+}
+
+async fn wait_writable(shell: Rc<Shell>, id: ConnId, peer: Rc<PeerIo>) {
+    let PeerIo::Socket { half, blocked, .. } = &*peer else { return };
+    let result = half.writable().await;
+    blocked.set(false);
+    let now = shell.now();
+    let mut hub = shell.hub.borrow_mut();
+    if result.is_err() {
+        hub.abandon(id, now);
+    }
+    hub.touch(id);
+    shell.flush.notify_one();
+}
+
+/// Calls the hub when its next deadline has come.
+pub async fn timers(shell: Rc<Shell>) {
+    loop {
+        let next = shell.hub.borrow().next_deadline().map(|at| shell.instant(at));
+        let latest = tokio::time::Instant::now() + TICK_MAX;
+        let until = next.map_or(latest, |at| at.min(latest));
+        let _ = tokio::time::timeout_at(until, shell.tick.notified()).await;
+        let now = shell.now();
+        let mut hub = shell.hub.borrow_mut();
+        if hub.next_deadline().is_some_and(|at| at <= now.mono) {
+            hub.tick(now);
+            for id in hub.take_finished() {
+                close_hard(&shell, id);
+            }
+            shell.flush.notify_one();
+        }
+    }
+}
+
+fn close_hard(shell: &Shell, id: ConnId) {
+    if let Some(peer) = shell.peer(id)
+        && let PeerIo::Socket { half, resume, .. } = &*peer
+    {
+        resume.notify_one();
+        let _ = SockRef::from(half.as_ref().as_ref()).shutdown(std::net::Shutdown::Both);
+    }
+}
+
+/// Carries the store's answers to the broker.
+pub async fn store_events(shell: Rc<Shell>, wake: Arc<Notify>) {
+    let mut events = Vec::new();
+    loop {
+        wake.notified().await;
+        shell.with_store(|store| store.poll_events(&mut events));
+        let now = shell.now();
+        let mut hub = shell.hub.borrow_mut();
+        for event in events.drain(..) {
+            if let StoreEvent::Failed(reason) = &event {
+                error!(%reason, "the store failed: acknowledging stops");
+                shell.fail(reason.clone());
+            }
+            hub.store_event(event, now);
+        }
+        hub.finish_turn(now);
+        drop(hub);
+        shell.room.notify_waiters();
+        shell.flush.notify_one();
+    }
+}

@@ -1,0 +1,138 @@
+//! The IO shell: threads, sockets and clocks around the [`Hub`]. It moves bytes and decides nothing.
+//!
+//! One tokio `current_thread` runtime carries all client sockets and the broker. The store writes on its own thread, links and the
+//! admin interface live on the side thread. Order of a round: sockets are read (each read is a turn of the hub), then the flusher
+//! submits the round's operations to the store and only then writes every dirty outbox once.
+
+mod accept;
+mod connection;
+mod flush;
+mod ports;
+mod shell;
+mod side;
+mod signals;
+mod status;
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context;
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::{Notify, mpsc, watch};
+use tracing::{error, info, warn};
+
+use crate::admin;
+use crate::bridge::LinkClock;
+use crate::broker::Broker;
+use crate::driver::shell::{Clock, Shell};
+use crate::driver::side::SideParts;
+use crate::net::hub::Hub;
+use crate::settings::Settings;
+use crate::store::{Store, StoreOptions};
+use crate::time::{Timeline, Wall};
+
+/// How long clients get to take their last bytes at shutdown.
+const GOODBYE_MAX: Duration = Duration::from_secs(3);
+/// Links that may ask for a port at a time.
+const PORT_REQUESTS_MAX: usize = 16;
+
+/// Runs the broker until a signal ends it.
+///
+/// # Errors
+/// When it cannot start (a port in use, a store in use or of a newer version) or the store fails while it runs.
+pub fn run(settings: Settings) -> anyhow::Result<()> {
+    signals::raise_descriptor_limit();
+    signals::abort_on_panic();
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .thread_name("blocking")
+        .build_local(LocalOptions::default())?;
+    runtime.block_on(serve(settings))
+}
+
+async fn serve(settings: Settings) -> anyhow::Result<()> {
+    let started = Instant::now();
+    let listeners = accept::bind(&settings.listeners)?;
+    let wake = Arc::new(Notify::new());
+    let (store, mut recovered) = open_store(&settings, Arc::clone(&wake))?;
+    let system = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
+    let timeline = Timeline::anchored(Wall(system), recovered.newest_wall);
+    let clock = Clock::new(started, timeline);
+    let set_aside = recovered.set_aside.take();
+    if let Some(path) = &set_aside {
+        error!(moved_to = %path.display(), "the store could not be opened: it was set aside, and an empty one was started");
+    }
+    let queues = recovered.queues.len();
+    let waiting: u64 = recovered.queues.iter().map(|q| q.messages).sum();
+    let mut broker =
+        Broker::new(settings.limits.clone(), system ^ u64::from(std::process::id()).rotate_left(32));
+    broker.restore(recovered, clock.now()).context("the store holds rows that this version cannot read")?;
+    info!(queues, messages = waiting, millis = started.elapsed().as_millis() as u64, "store open");
+
+    let hub = Hub::new(broker, settings.limits.clone());
+    let shell = Rc::new(Shell::new(hub, store, clock, settings.limits.store_queue_bytes_max));
+    let (port_tx, port_rx) = mpsc::channel(PORT_REQUESTS_MAX);
+    let (source, status_rx) = admin::status_channel();
+    let (stop_tx, stop) = watch::channel(false);
+    let parts = SideParts { ports: port_tx, source, stop, clock: LinkClock { started, timeline } };
+    let side = side::start(&settings, parts).context("the side thread could not start")?;
+    let reporter = status::Reporter::new(&settings, side.links(), set_aside);
+
+    tokio::task::spawn_local(flush::run(Rc::clone(&shell)));
+    tokio::task::spawn_local(flush::timers(Rc::clone(&shell)));
+    tokio::task::spawn_local(flush::store_events(Rc::clone(&shell), wake));
+    tokio::task::spawn_local(ports::serve(Rc::clone(&shell), port_rx));
+    tokio::task::spawn_local(status::serve(Rc::clone(&shell), reporter, status_rx));
+    let accepting: Vec<_> = listeners
+        .into_iter()
+        .map(|listener| tokio::task::spawn_local(accept::run(Rc::clone(&shell), listener)))
+        .collect();
+    signals::notify_ready();
+
+    let ended = tokio::select! {
+        name = signals::wait_for_stop() => { info!(signal = name, "stopping"); Ok(()) }
+        reason = shell.failed() => Err(anyhow::anyhow!("the store failed and nothing can be acknowledged any more: {reason}. Restart after the disk is in order: everything acknowledged is in the file")),
+    };
+    signals::notify_stopping();
+    accepting.iter().for_each(tokio::task::JoinHandle::abort);
+    let _ = stop_tx.send(true);
+    side.join(GOODBYE_MAX).await;
+    if ended.is_ok() {
+        goodbye(&shell).await;
+        shell.close_store().context("the store could not be closed cleanly; nothing acknowledged is lost")?;
+        info!("stopped");
+    } else {
+        warn!("stopped after a failure of the store");
+    }
+    ended
+}
+
+fn open_store(
+    settings: &Settings,
+    wake: Arc<Notify>,
+) -> anyhow::Result<(Store, crate::store::contract::Recovered)> {
+    let limits = &settings.limits;
+    let options = StoreOptions {
+        path: settings.store_path.clone(),
+        ring_bytes: limits.ring_bytes,
+        cache_bytes: limits.store_cache_bytes,
+        disk_bytes_max: limits.disk_bytes_max,
+        disk_reserve_bytes: limits.disk_reserve_bytes,
+        linger_millis: limits.store_linger_millis,
+        queue_bytes_max: limits.store_queue_bytes_max,
+    };
+    Store::open(options, Arc::new(move || wake.notify_one()))
+        .with_context(|| format!("the store {} cannot be opened", settings.store_path.display()))
+}
+
+/// Tells every client that the broker stops and gives it a moment to hear it.
+async fn goodbye(shell: &Rc<Shell>) {
+    shell.shutdown();
+    let until = tokio::time::Instant::now() + GOODBYE_MAX;
+    while !shell.is_quiet() {
+        if tokio::time::timeout_at(until, shell.drained.notified()).await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! What the tasks of the broker's thread share.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Instant;
+
+use tokio::net::tcp::OwnedWriteHalf;
+use tokio::sync::{Notify, mpsc};
+
+use crate::broker::api::{ClientEvent, ConnId};
+use crate::net::hub::Hub;
+use crate::store::{Store, StoreError};
+use crate::time::{Mono, Now, Timeline};
+
+/// Bytes of one read: larger reads fill outboxes faster than peers drain them, smaller ones cost system calls.
+pub const READ_BYTES: usize = 16 << 10;
+
+/// The process's clock.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    started: Instant,
+    timeline: Timeline,
+}
+
+impl Clock {
+    /// Counts from `started`.
+    #[must_use]
+    pub fn new(started: Instant, timeline: Timeline) -> Self {
+        Self { started, timeline }
+    }
+
+    /// A reading.
+    #[must_use]
+    pub fn now(&self) -> Now {
+        self.timeline.at(Mono(self.started.elapsed().as_micros() as u64))
+    }
+
+    /// When `mono` is.
+    #[must_use]
+    pub fn instant(&self, mono: Mono) -> Instant {
+        self.started + std::time::Duration::from_micros(mono.0)
+    }
+}
+
+/// How a connection is written to.
+#[derive(Debug)]
+pub enum PeerIo {
+    /// A client's socket.
+    Socket {
+        /// Its writing half.
+        half: OwnedWriteHalf,
+        /// A task waits for it to take more.
+        blocked: Cell<bool>,
+        /// Its reader may go on, or must see that the connection ends.
+        resume: Notify,
+    },
+    /// A link inside this process.
+    Port(mpsc::Sender<ClientEvent>),
+}
+
+/// Shared by all tasks of the broker's thread. Borrows are never held across an await.
+pub struct Shell {
+    /// Connections and broker.
+    pub hub: RefCell<Hub>,
+    /// One read buffer for all sockets.
+    pub scratch: RefCell<Box<[u8]>>,
+    /// Something is to be submitted or written.
+    pub flush: Notify,
+    /// A flush is done.
+    pub drained: Notify,
+    /// The store took some of what was waiting.
+    pub room: Notify,
+    /// The next deadline may have moved to the front.
+    pub tick: Notify,
+    peers: RefCell<Vec<Option<(ConnId, Rc<PeerIo>)>>>,
+    store: RefCell<Option<Store>>,
+    failure: RefCell<Option<String>>,
+    failing: Notify,
+    clock: Clock,
+    store_queue_bytes_max: u64,
+}
+
+impl Shell {
+    /// Around a hub and an open store.
+    #[must_use]
+    pub fn new(hub: Hub, store: Store, clock: Clock, store_queue_bytes_max: u64) -> Self {
+        Self {
+            hub: RefCell::new(hub),
+            scratch: RefCell::new(vec![0; READ_BYTES].into_boxed_slice()),
+            flush: Notify::new(),
+            drained: Notify::new(),
+            room: Notify::new(),
+            tick: Notify::new(),
+            peers: RefCell::new(Vec::new()),
+            store: RefCell::new(Some(store)),
+            failure: RefCell::new(None),
+            failing: Notify::new(),
+            clock,
+            store_queue_bytes_max,
+        }
+    }
+
+    /// The time.
+    #[must_use]
+    pub fn now(&self) -> Now {
+        self.clock.now()
+    }
+
+    /// When `mono` is, for timers.
+    #[must_use]
+    pub fn instant(&self, mono: Mono) -> tokio::time::Instant {
+        self.clock.instant(mono).into()
+    }
+
+    /// Calls `f` with the store, unless it is closed.
+    pub fn with_store<T>(&self, f: impl FnOnce(&Store) -> T) -> Option<T> {
+        self.store.borrow().as_ref().map(f)
+    }
+
+    /// The store is so far behind that nothing more may be read.
+    #[must_use]
+    pub fn store_is_behind(&self) -> bool {
+        self.store.borrow().as_ref().is_some_and(|store| store.pending_memory() > self.store_queue_bytes_max)
+    }
+
+    /// Remembers how to write to a connection.
+    pub fn add_peer(&self, id: ConnId, io: PeerIo) {
+        let key = index(id);
+        let mut peers = self.peers.borrow_mut();
+        if peers.len() <= key {
+            peers.resize_with(key + 1, || None);
+        }
+        peers[key] = Some((id, Rc::new(io)));
+    }
+
+    /// How to write to a connection.
+    #[must_use]
+    pub fn peer(&self, id: ConnId) -> Option<Rc<PeerIo>> {
+        match self.peers.borrow().get(index(id)) {
+            Some(Some((owner, io))) if *owner == id => Some(Rc::clone(io)),
+            _ => None,
+        }
+    }
+
+    /// The connection is over: the hub and the socket table forget it.
+    pub fn remove(&self, id: ConnId) {
+        let now = self.now();
+        self.hub.borrow_mut().closed(id, now);
+        let mut peers = self.peers.borrow_mut();
+        if let Some(place) = peers.get_mut(index(id))
+            && place.as_ref().is_some_and(|(owner, _)| *owner == id)
+        {
+            *place = None;
+        }
+        drop(peers);
+        self.flush.notify_one();
+        self.drained.notify_waiters();
+    }
+
+    /// The store reported a failure.
+    pub fn fail(&self, reason: String) {
+        self.failure.borrow_mut().get_or_insert(reason);
+        self.failing.notify_one();
+    }
+
+    /// Waits for a failure of the store.
+    pub async fn failed(&self) -> String {
+        loop {
+            if let Some(reason) = self.failure.borrow().clone() {
+                return reason;
+            }
+            self.failing.notified().await;
+        }
+    }
+
+    /// Tells every client that the process stops.
+    pub fn shutdown(&self) {
+        let now = self.now();
+        self.hub.borrow_mut().shutdown(now);
+        self.flush.notify_one();
+    }
+
+    /// No connection is left.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.hub.borrow().connections() == 0
+    }
+
+    /// Closes the store after everything was submitted.
+    ///
+    /// # Errors
+    /// When its last commit fails.
+    pub fn close_store(&self) -> Result<(), StoreError> {
+        let Some(store) = self.store.borrow_mut().take() else { return Ok(()) };
+        if let Some(batch) = self.hub.borrow_mut().take_batch(self.clock.now()) {
+            store.submit(batch);
+        }
+        store.close()
+    }
+}
+
+fn index(id: ConnId) -> usize {
+    (id.0 & u64::from(u32::MAX)) as usize
+}

@@ -1,0 +1,77 @@
+//! Time: logins, keep-alives, ends that take too long.
+
+use super::*;
+
+impl Hub {
+    /// Lists the connection's deadline; an earlier listing no longer counts.
+    pub(super) fn list_deadline(&mut self, key: usize, at: Mono) {
+        let slot = &mut self.slots[key];
+        slot.listed = at;
+        self.deadlines.push(Reverse((at, slot.id)));
+    }
+
+    /// When [`tick`](Self::tick) is next due.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Mono> {
+        let mine = self.deadlines.peek().map(|Reverse((at, _))| *at);
+        [mine, self.broker.next_deadline()].into_iter().flatten().min()
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, now: Now) {
+        while let Some(&Reverse((at, id))) = self.deadlines.peek()
+            && at <= now.mono
+        {
+            self.deadlines.pop();
+            if let Some(key) = self.key(id) {
+                self.deadline_passed(key, at, now);
+            }
+        }
+        self.broker.tick(now);
+        self.finish_turn(now);
+    }
+
+    pub(super) fn deadline_passed(&mut self, key: usize, at: Mono, now: Now) {
+        let slot = &mut self.slots[key];
+        if slot.listed != at {
+            return;
+        }
+        if slot.ending {
+            self.finished.push(slot.id);
+            return;
+        }
+        let Peer::Mqtt(adapter) = &mut slot.peer else { return };
+        match adapter.deadline() {
+            Some(later) if later > now.mono => self.list_deadline(key, later),
+            Some(_) => {
+                let counter = if adapter.is_open() {
+                    &mut self.traffic.keep_alive_timeouts
+                } else {
+                    &mut self.traffic.login_timeouts
+                };
+                *counter += 1;
+                self.answers.clear();
+                adapter.expire(&mut self.answers);
+                self.flush_answers(key);
+                self.end_unasked(key, now);
+            }
+            // While it waits for us its silence does not count.
+            None if slot.blocked => self.list_deadline(key, now.mono.plus_millis(BLOCKED_RECHECK_MILLIS)),
+            None => {}
+        }
+    }
+
+    /// Connections whose sockets must be closed now: their time to take the last bytes is over.
+    pub fn take_finished(&mut self) -> Vec<ConnId> {
+        std::mem::take(&mut self.finished)
+    }
+
+    /// The process stops: every client is told so.
+    pub fn shutdown(&mut self, now: Now) {
+        self.broker.shutdown(now);
+        self.finish_turn(now);
+        let waiting: Vec<usize> =
+            self.slots.iter().filter(|(_, slot)| !slot.ending).map(|(key, _)| key).collect();
+        waiting.into_iter().for_each(|key| self.end_unasked(key, now));
+    }
+}

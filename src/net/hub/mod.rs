@@ -1,0 +1,362 @@
+//! Every connection and the broker, without a socket: bytes in, bytes out.
+//!
+//! The driver reads sockets into [`Hub::received`], submits [`Hub::take_batch`] to the store *before* it writes, and then writes
+//! what [`Hub::next_dirty`] and [`Hub::output`] name. One read is one turn: all packets of a read are handled before any answer
+//! is encoded into an outbox, and an outbox is written once per round.
+//!
+//! Invariants: an outbox that waits is listed as dirty exactly once; the byte sums equal the sum over all connections; after a
+//! connection's last command (goodbye, loss, or the broker's `Close`) none of its input is heard.
+
+mod deadlines;
+mod output;
+mod turn;
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::io::IoSlice;
+
+use slab::Slab;
+
+use crate::broker::api::{ClientCommand, ClientEvent, CloseReason, ConnId};
+use crate::broker::{Broker, Effect};
+use crate::limits::Limits;
+use crate::net::mqtt::{Adapter, Encoded, Step};
+use crate::net::outbox::{BufferPool, Outbox, WRITE_SEGMENTS_MAX};
+use crate::net::traffic::Traffic;
+use crate::store::contract::{Batch, PageRequest, StoreEvent};
+use crate::time::{Mono, Now};
+
+/// How long the last bytes to a connection that ends may take, in milliseconds.
+const ENDING_MILLIS_MAX: u64 = 5_000;
+/// How often a connection that waits for us is looked at again, in milliseconds.
+const BLOCKED_RECHECK_MILLIS: u64 = 1_000;
+/// Partly received packets above this size grow with what arrives instead of being reserved whole.
+const RESERVE_BYTES_MAX: usize = 64 << 10;
+
+#[derive(Debug)]
+enum Peer {
+    Mqtt(Box<Adapter>),
+    Port(VecDeque<ClientEvent>),
+}
+
+#[derive(Debug)]
+struct Slot {
+    id: ConnId,
+    peer: Peer,
+    outbox: Outbox,
+    /// The start of a packet whose end has not arrived.
+    partial: Vec<u8>,
+    /// Length of that packet, once known.
+    need: usize,
+    /// The packet at the front of `partial` waits for an answer to an earlier one.
+    blocked: bool,
+    /// The deadline that counts in `Hub::deadlines`.
+    listed: Mono,
+    /// Listed in `Hub::dirty`.
+    dirty: bool,
+    /// The broker knows it and has not been told of its end.
+    attached: bool,
+    /// Nothing more is heard from it; it closes when its outbox is empty.
+    ending: bool,
+    /// Its outbox is above the high mark.
+    high: bool,
+    /// It stayed above the high mark although its publishers waited: they wait no longer.
+    slow: bool,
+    /// Its outbox is at its bound: the broker sends it nothing.
+    congested: bool,
+}
+
+/// What the reader of a connection does after a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// Read on.
+    Continue,
+    /// A peer that this turn wrote to has more waiting than it should: let it drain first.
+    Congested,
+    /// What it sent waits for an answer to something earlier: read on when [`Hub::take_unblocked`] names it.
+    Blocked,
+    /// The connection ends; read no more.
+    End,
+}
+
+/// What is to be written to a connection.
+#[derive(Debug)]
+pub enum Output<'a> {
+    /// So many of the slices.
+    Bytes([IoSlice<'a>; WRITE_SEGMENTS_MAX], usize),
+    /// One run of bytes.
+    Single(&'a [u8]),
+}
+
+/// All connections, and the broker behind them.
+#[derive(Debug)]
+pub struct Hub {
+    broker: Broker,
+    limits: Limits,
+    slots: Slab<Slot>,
+    opened: u32,
+    pool: BufferPool,
+    answers: Vec<u8>,
+    dirty: VecDeque<ConnId>,
+    finished: Vec<ConnId>,
+    effects: Vec<Effect>,
+    followups: Vec<(ConnId, ClientCommand)>,
+    answered: Vec<ConnId>,
+    unblocked: Vec<ConnId>,
+    loads: Vec<PageRequest>,
+    deadlines: BinaryHeap<Reverse<(Mono, ConnId)>>,
+    turn_congested: bool,
+    /// Connections above the high mark that are not slow.
+    holding_up: usize,
+    outbox_bytes: u64,
+    read_bytes: u64,
+    traffic: Traffic,
+}
+
+impl Hub {
+    /// No connections yet.
+    #[must_use]
+    pub fn new(broker: Broker, limits: Limits) -> Self {
+        Self {
+            broker,
+            limits,
+            slots: Slab::new(),
+            opened: 0,
+            pool: BufferPool::default(),
+            answers: Vec::new(),
+            dirty: VecDeque::new(),
+            finished: Vec::new(),
+            effects: Vec::new(),
+            followups: Vec::new(),
+            answered: Vec::new(),
+            unblocked: Vec::new(),
+            loads: Vec::new(),
+            deadlines: BinaryHeap::new(),
+            turn_congested: false,
+            holding_up: 0,
+            outbox_bytes: 0,
+            read_bytes: 0,
+            traffic: Traffic::default(),
+        }
+    }
+
+    /// The broker, for reading.
+    #[must_use]
+    pub fn broker(&self) -> &Broker {
+        &self.broker
+    }
+
+    /// Counters of what went through.
+    #[must_use]
+    pub fn traffic(&self) -> &Traffic {
+        &self.traffic
+    }
+
+    /// Connections now.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Bytes in all outboxes, and in partly received packets.
+    #[must_use]
+    pub fn buffered(&self) -> (u64, u64) {
+        (self.outbox_bytes, self.read_bytes)
+    }
+
+    /// A client's socket was accepted. `None`: the limit is reached, close it.
+    pub fn open_mqtt(&mut self, now: Now) -> Option<ConnId> {
+        if self.slots.len() >= self.limits.connections_max as usize {
+            self.traffic.refused_connections += 1;
+            return None;
+        }
+        let adapter = Adapter::new(&self.limits, now);
+        self.traffic.accepted += 1;
+        let deadline = adapter.deadline().unwrap_or(now.mono);
+        let id = self.open(Peer::Mqtt(Box::new(adapter)));
+        self.list_deadline(index(id), deadline);
+        Some(id)
+    }
+
+    /// A link inside this process attaches.
+    pub fn open_port(&mut self) -> ConnId {
+        self.open(Peer::Port(VecDeque::new()))
+    }
+
+    fn open(&mut self, peer: Peer) -> ConnId {
+        self.opened = self.opened.wrapping_add(1);
+        let entry = self.slots.vacant_entry();
+        let id = ConnId(u64::from(self.opened) << 32 | entry.key() as u64);
+        entry.insert(Slot {
+            id,
+            peer,
+            outbox: Outbox::default(),
+            partial: Vec::new(),
+            need: 0,
+            blocked: false,
+            listed: Mono(0),
+            dirty: false,
+            attached: false,
+            ending: false,
+            high: false,
+            slow: false,
+            congested: false,
+        });
+        id
+    }
+
+    fn key(&self, id: ConnId) -> Option<usize> {
+        let key = index(id);
+        self.slots.get(key).is_some_and(|slot| slot.id == id).then_some(key)
+    }
+
+    /// One read's bytes arrived.
+    pub fn received(&mut self, id: ConnId, input: &[u8], now: Now) -> Turn {
+        let Some(key) = self.key(id) else { return Turn::End };
+        self.traffic.bytes_in += input.len() as u64;
+        self.turn_congested = false;
+        let slot = &mut self.slots[key];
+        if slot.ending {
+            return Turn::End;
+        }
+        if slot.blocked {
+            self.append(key, input);
+        } else if slot.partial.is_empty() {
+            let used = self.feed(key, input, now);
+            self.keep(key, &input[used..]);
+        } else {
+            self.append(key, input);
+            if self.slots[key].partial.len() >= self.slots[key].need {
+                let partial = std::mem::take(&mut self.slots[key].partial);
+                self.read_bytes -= partial.capacity() as u64;
+                let used = self.feed(key, &partial, now);
+                self.keep(key, &partial[used..]);
+            }
+        }
+        if self.read_bytes > self.limits.read_buffers_bytes_max && !self.slots[key].partial.is_empty() {
+            self.traffic.read_buffer_limit += 1;
+            self.end_by_us(key, CloseReason::QuotaExceeded, now);
+        }
+        self.finish_turn(now);
+        match self.key(id) {
+            None => Turn::End,
+            Some(key) if self.slots[key].ending => Turn::End,
+            Some(key) if self.slots[key].blocked => Turn::Blocked,
+            Some(_) if self.turn_congested => Turn::Congested,
+            Some(_) => Turn::Continue,
+        }
+    }
+
+    /// Handles every whole packet at the front of `bytes`; says how many bytes that were.
+    fn feed(&mut self, key: usize, bytes: &[u8], now: Now) -> usize {
+        let mut at = 0;
+        loop {
+            let slot = &mut self.slots[key];
+            let Peer::Mqtt(adapter) = &mut slot.peer else { return bytes.len() };
+            self.answers.clear();
+            let step = adapter.next(&bytes[at..], now, &mut self.answers, &mut self.traffic);
+            self.flush_answers(key);
+            let slot = &mut self.slots[key];
+            match step {
+                Step::Command { used, command } => {
+                    at += used;
+                    let last = matches!(command, ClientCommand::Disconnect { .. });
+                    slot.attached = !last;
+                    slot.ending = last;
+                    let id = slot.id;
+                    self.broker.handle(id, command, now);
+                    if last {
+                        self.mark_dirty(key);
+                        return bytes.len();
+                    }
+                }
+                Step::Answered { used } => at += used,
+                Step::Incomplete { need } => {
+                    slot.need = need;
+                    return at;
+                }
+                Step::Blocked => {
+                    slot.blocked = true;
+                    slot.need = 0;
+                    return at;
+                }
+                Step::End => {
+                    self.end_unasked(key, now);
+                    return bytes.len();
+                }
+            }
+        }
+    }
+
+    fn flush_answers(&mut self, key: usize) {
+        if !self.answers.is_empty() {
+            self.outbox_bytes += self.answers.len() as u64;
+            self.slots[key].outbox.writer(&mut self.pool).extend_from_slice(&self.answers);
+            self.mark_dirty(key);
+        }
+    }
+
+    fn append(&mut self, key: usize, input: &[u8]) {
+        let slot = &mut self.slots[key];
+        let before = slot.partial.capacity();
+        if slot.need <= RESERVE_BYTES_MAX {
+            slot.partial.reserve_exact(slot.need.saturating_sub(slot.partial.len()).max(input.len()));
+        }
+        slot.partial.extend_from_slice(input);
+        self.read_bytes += (slot.partial.capacity() - before) as u64;
+    }
+
+    fn keep(&mut self, key: usize, rest: &[u8]) {
+        if !rest.is_empty() && !self.slots[key].ending {
+            self.append(key, rest);
+        }
+    }
+
+    /// The peer closed its side, or the socket failed.
+    pub fn lost(&mut self, id: ConnId, now: Now) {
+        if let Some(key) = self.key(id) {
+            self.end_unasked(key, now);
+            self.finish_turn(now);
+        }
+    }
+
+    /// Nothing more is read from the connection, and the broker is told that it is lost.
+    fn end_unasked(&mut self, key: usize, now: Now) {
+        let slot = &mut self.slots[key];
+        slot.ending = true;
+        let (id, attached) = (slot.id, std::mem::take(&mut slot.attached));
+        self.list_deadline(key, now.mono.plus_millis(ENDING_MILLIS_MAX));
+        self.mark_dirty(key);
+        if attached {
+            self.broker.handle(id, ClientCommand::Lost, now);
+        }
+    }
+
+    fn end_by_us(&mut self, key: usize, reason: CloseReason, now: Now) {
+        let id = self.slots[key].id;
+        self.deliver(id, ClientEvent::Close(reason), now);
+        if let Some(key) = self.key(id) {
+            self.slots[key].attached = true;
+            self.end_unasked(key, now);
+        }
+    }
+
+    /// The socket is closed: the connection is forgotten.
+    pub fn closed(&mut self, id: ConnId, now: Now) {
+        let Some(key) = self.key(id) else { return };
+        let mut slot = self.slots.remove(key);
+        self.traffic.closed += 1;
+        self.outbox_bytes -= slot.outbox.len() as u64;
+        self.read_bytes -= slot.partial.capacity() as u64;
+        self.holding_up -= usize::from(slot.high && !slot.slow);
+        slot.outbox.clear(&mut self.pool);
+        if slot.attached {
+            self.broker.handle(id, ClientCommand::Lost, now);
+            self.finish_turn(now);
+        }
+    }
+}
+
+fn index(id: ConnId) -> usize {
+    (id.0 & u64::from(u32::MAX)) as usize
+}

@@ -1,0 +1,157 @@
+//! The end of a turn: the broker's effects become bytes.
+
+use super::*;
+
+impl Hub {
+    /// A port's command.
+    pub fn command(&mut self, id: ConnId, command: ClientCommand, now: Now) {
+        let Some(key) = self.key(id) else { return };
+        let slot = &mut self.slots[key];
+        if slot.ending {
+            return;
+        }
+        slot.attached = !matches!(command, ClientCommand::Lost | ClientCommand::Disconnect { .. });
+        slot.ending = !slot.attached;
+        self.broker.handle(id, command, now);
+        if self.slots[key].ending {
+            self.mark_dirty(key);
+        }
+    }
+
+    /// The store has something to tell.
+    pub fn store_event(&mut self, event: StoreEvent, now: Now) {
+        self.broker.store_event(event, now);
+    }
+
+    /// Ends a turn of commands or store events: effects become bytes.
+    pub fn finish_turn(&mut self, now: Now) {
+        loop {
+            self.broker.take_effects(&mut self.effects);
+            if self.effects.is_empty() && self.followups.is_empty() && self.answered.is_empty() {
+                return;
+            }
+            let mut effects = std::mem::take(&mut self.effects);
+            for effect in effects.drain(..) {
+                match effect {
+                    Effect::Load(request) => self.loads.push(request),
+                    Effect::Client(id, event) => self.deliver(id, event, now),
+                }
+            }
+            self.effects = effects;
+            for (id, command) in std::mem::take(&mut self.followups) {
+                self.broker.handle(id, command, now);
+            }
+            for id in std::mem::take(&mut self.answered) {
+                self.resume(id, now);
+            }
+        }
+    }
+
+    /// Something was answered: what waited for it is handled now.
+    pub(super) fn resume(&mut self, id: ConnId, now: Now) {
+        let Some(key) = self.key(id) else { return };
+        let slot = &mut self.slots[key];
+        if !std::mem::take(&mut slot.blocked) || slot.ending {
+            return;
+        }
+        let partial = std::mem::take(&mut slot.partial);
+        self.read_bytes -= partial.capacity() as u64;
+        let used = self.feed(key, &partial, now);
+        self.keep(key, &partial[used..]);
+        if !self.slots[key].blocked {
+            self.unblocked.push(id);
+        }
+    }
+
+    /// Connections that may be read again after [`Turn::Blocked`].
+    pub fn take_unblocked(&mut self) -> impl Iterator<Item = ConnId> + '_ {
+        self.unblocked.drain(..)
+    }
+
+    /// What the connection sent has to wait for an answer; read no more.
+    #[must_use]
+    pub fn is_blocked(&self, id: ConnId) -> bool {
+        self.key(id).is_some_and(|key| self.slots[key].blocked && !self.slots[key].ending)
+    }
+
+    pub(super) fn deliver(&mut self, id: ConnId, event: ClientEvent, now: Now) {
+        let Some(key) = self.key(id) else { return };
+        let slot = &mut self.slots[key];
+        let last = matches!(event, ClientEvent::Close(_) | ClientEvent::Refused(_));
+        let opens = matches!(event, ClientEvent::Connected(_));
+        if slot.blocked {
+            self.answered.push(id);
+        }
+        match &mut slot.peer {
+            Peer::Port(events) => events.push_back(event),
+            Peer::Mqtt(adapter) => {
+                let before = slot.outbox.len();
+                let encoded = adapter.encode(event, now, &mut slot.outbox, &mut self.pool, &mut self.traffic);
+                self.outbox_bytes += (slot.outbox.len() - before) as u64;
+                let deadline = adapter.deadline().filter(|_| opens);
+                match encoded {
+                    Encoded::Done => {}
+                    Encoded::TooLarge(settle) => self.followups.extend(settle.map(|command| (id, command))),
+                    Encoded::Unspeakable => return self.end_unasked(key, now),
+                }
+                if let Some(at) = deadline {
+                    self.list_deadline(key, at);
+                }
+            }
+        }
+        if last {
+            let slot = &mut self.slots[key];
+            slot.attached = false;
+            slot.ending = true;
+            self.list_deadline(key, now.mono.plus_millis(ENDING_MILLIS_MAX));
+        }
+        self.mark_dirty(key);
+        self.check_marks(key, now);
+    }
+
+    #[inline]
+    pub(super) fn check_marks(&mut self, key: usize, now: Now) {
+        let slot = &mut self.slots[key];
+        let waiting = slot.outbox.len();
+        if waiting > self.limits.outbox_high_bytes as usize {
+            if !std::mem::replace(&mut slot.high, true) {
+                self.holding_up += 1;
+            }
+            self.turn_congested |= !slot.slow;
+            let full = waiting > self.limits.outbox_bytes_max as usize
+                || self.outbox_bytes > self.limits.outboxes_bytes_max;
+            if full && !slot.congested {
+                slot.congested = true;
+                self.broker.set_congested(slot.id, true, now);
+            }
+        } else if slot.high && waiting < self.limits.outbox_high_bytes as usize / 2 {
+            slot.high = false;
+            self.holding_up -= usize::from(!std::mem::take(&mut slot.slow));
+            if std::mem::take(&mut slot.congested) {
+                self.broker.set_congested(slot.id, false, now);
+            }
+        }
+    }
+
+    /// The publishers have waited long enough: peers that are still above the mark no longer hold anybody up.
+    pub fn give_up_waiting(&mut self) {
+        self.slots.iter_mut().filter(|(_, slot)| slot.high).for_each(|(_, slot)| slot.slow = true);
+        self.holding_up = 0;
+    }
+
+    /// Some peer is above its mark and still given time to drain.
+    #[must_use]
+    pub fn is_congested(&self) -> bool {
+        self.holding_up > 0
+    }
+
+    /// Operations for the store, to be submitted before anything is written.
+    pub fn take_batch(&mut self, now: Now) -> Option<Batch> {
+        self.broker.take_batch(now)
+    }
+
+    /// Pages to load, to be asked for after the batch was submitted.
+    pub fn take_loads(&mut self) -> impl Iterator<Item = PageRequest> + '_ {
+        self.loads.drain(..)
+    }
+}

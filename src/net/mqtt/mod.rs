@@ -1,0 +1,162 @@
+//! The translator between MQTT and the broker: the only place that knows both.
+//!
+//! A connection's conversation (versions, limits, keep-alive, aliases, quotas) is kept by [`tidegate_mqtt::Connection`]; sessions,
+//! windows and messages are kept by the broker. An MQTT packet identifier is a [`ReplyTag`] on the way in and a
+//! [`DeliveryId`](crate::broker::api::DeliveryId) on the way out.
+
+mod inbound;
+mod outbound;
+
+use tidegate_mqtt::connection::{Received, Violation};
+use tidegate_mqtt::{Connection, ConnectionLimits, DecodeError, DecodeLimits, ReasonCode};
+use tracing::debug;
+
+use crate::broker::api::{ClientCommand, ReplyTag, SessionExpiry};
+use crate::limits::Limits;
+use crate::net::traffic::Traffic;
+use crate::time::{Mono, Now};
+
+/// User properties of one packet.
+const USER_PROPERTIES_MAX: u16 = 128;
+/// Filters of one SUBSCRIBE or UNSUBSCRIBE.
+const FILTERS_MAX: u16 = 8192;
+/// Bytes of the topics behind one client's aliases, in either direction.
+const ALIAS_BYTES_MAX: u32 = 8 << 10;
+
+/// One client's MQTT conversation.
+#[derive(Debug)]
+pub(super) struct Adapter {
+    connection: Connection,
+    /// What CONNECT asked for; CONNACK says it only if something else was granted.
+    requested_expiry: SessionExpiry,
+}
+
+/// What the front of the input was.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// A packet that the broker must hear of.
+    Command {
+        /// Its length.
+        used: usize,
+        /// What it says.
+        command: ClientCommand,
+    },
+    /// A packet that was answered here.
+    Answered {
+        /// Its length.
+        used: usize,
+    },
+    /// The packet's end has not arrived.
+    Incomplete {
+        /// Bytes that are needed.
+        need: usize,
+    },
+    /// It has to wait until the broker has answered something earlier.
+    Blocked,
+    /// The conversation is over: the peer misbehaved or was refused.
+    End,
+}
+
+/// How an event was put into the outbox.
+#[derive(Debug)]
+pub(super) enum Encoded {
+    /// As it should be.
+    Done,
+    /// Not at all: the client does not take packets of this size. The delivery counts as done [MQTT-3.1.2-25].
+    TooLarge(Option<ClientCommand>),
+    /// The version has no word for it: the connection must end.
+    Unspeakable,
+}
+
+impl Adapter {
+    /// For a socket that was just accepted.
+    pub(super) fn new(limits: &Limits, now: Now) -> Self {
+        let limits = ConnectionLimits {
+            decode: DecodeLimits {
+                packet_bytes_max: limits.packet_bytes_max,
+                user_properties_max: USER_PROPERTIES_MAX,
+                filters_max: FILTERS_MAX,
+            },
+            login_packet_bytes_max: limits.packet_bytes_before_login_max,
+            login_ms_max: limits.login_millis_max,
+            inflight_publishes_max: limits.receive_max,
+            inbound_aliases_max: limits.topic_aliases_max,
+            inbound_alias_bytes_max: ALIAS_BYTES_MAX,
+            outbound_aliases_max: limits.topic_aliases_max,
+            outbound_alias_bytes_max: ALIAS_BYTES_MAX,
+            v31_short_client_ids: false,
+        };
+        Self {
+            connection: Connection::new(limits, now.mono.as_millis()),
+            requested_expiry: SessionExpiry::WithConnection,
+        }
+    }
+
+    /// Takes the packet at the front of `input`; answers that need no broker go to `answers`.
+    pub(super) fn next(
+        &mut self,
+        input: &[u8],
+        now: Now,
+        answers: &mut Vec<u8>,
+        traffic: &mut Traffic,
+    ) -> Step {
+        match self.connection.receive(input, now.mono.as_millis()) {
+            Ok(Received::Event { consumed, event }) => self.event(event, consumed, now, answers, traffic),
+            Ok(Received::Incomplete { needed }) => Step::Incomplete { need: needed },
+            Ok(Received::Blocked) => Step::Blocked,
+            Err(violation) => {
+                count_violation(&violation, traffic);
+                debug!(%violation, "connection ended: the peer broke the protocol");
+                self.connection.reject(answers, &violation);
+                Step::End
+            }
+        }
+    }
+
+    /// When the client must have been heard of again; `None` if it need not.
+    pub(super) fn deadline(&self) -> Option<Mono> {
+        self.connection.deadline().map(|millis| Mono(millis.saturating_mul(1000)))
+    }
+
+    /// The client has logged in.
+    pub(super) fn is_open(&self) -> bool {
+        self.connection.is_open()
+    }
+
+    /// The deadline has passed.
+    pub(super) fn expire(&mut self, answers: &mut Vec<u8>) {
+        self.connection.reject(answers, &Violation::Timeout);
+    }
+
+    fn end(&mut self, reason: ReasonCode, answers: &mut Vec<u8>) -> Step {
+        self.connection.disconnect(answers, reason, ());
+        Step::End
+    }
+}
+
+fn count_violation(violation: &Violation, traffic: &mut Traffic) {
+    match violation {
+        Violation::Decode(DecodeError::LimitExceeded(_)) => traffic.packet_too_large += 1,
+        _ => traffic.malformed += 1,
+    }
+}
+
+fn tag(id: tidegate_mqtt::PacketId) -> ReplyTag {
+    ReplyTag(id.get())
+}
+
+fn qos_in(qos: tidegate_mqtt::Qos) -> crate::message::Qos {
+    match qos {
+        tidegate_mqtt::Qos::AtMostOnce => crate::message::Qos::AtMostOnce,
+        tidegate_mqtt::Qos::AtLeastOnce => crate::message::Qos::AtLeastOnce,
+        tidegate_mqtt::Qos::ExactlyOnce => crate::message::Qos::ExactlyOnce,
+    }
+}
+
+fn qos_out(qos: crate::message::Qos) -> tidegate_mqtt::Qos {
+    match qos {
+        crate::message::Qos::AtMostOnce => tidegate_mqtt::Qos::AtMostOnce,
+        crate::message::Qos::AtLeastOnce => tidegate_mqtt::Qos::AtLeastOnce,
+        crate::message::Qos::ExactlyOnce => tidegate_mqtt::Qos::ExactlyOnce,
+    }
+}

@@ -1,0 +1,135 @@
+//! Routes of the topics published lately.
+//!
+//! Two halves: what is used moves to the young half; when that is full it becomes the old half, and what had been in the
+//! old half is forgotten. Each half holds at most half of either limit, so both limits hold at any time. A change of a
+//! filter with wildcards makes every route stale by raising the generation; a change of a filter without wildcards drops the
+//! one topic it can match. Both take constant time.
+
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use hashbrown::{DefaultHashBuilder, HashTable};
+
+use super::{Route, heap_bytes};
+
+#[derive(Debug)]
+struct Entry {
+    topic: Box<str>,
+    routes: Arc<[Route]>,
+    generation: u64,
+    bytes: usize,
+}
+
+#[derive(Debug, Default)]
+struct Half {
+    entries: HashTable<Entry>,
+    bytes: usize,
+}
+
+/// The cache. Both [`find`](Self::find) and [`put`](Self::put) want the topic's [`hash`](Self::hash), so that a miss computes
+/// it once.
+#[derive(Debug)]
+pub(super) struct Cache {
+    young: Half,
+    old: Half,
+    hasher: DefaultHashBuilder,
+    generation: u64,
+    half_entries_max: usize,
+    half_bytes_max: usize,
+}
+
+impl Cache {
+    pub(super) fn new(entries_max: usize, bytes_max: usize) -> Self {
+        Self {
+            young: Half::default(),
+            old: Half::default(),
+            hasher: DefaultHashBuilder::default(),
+            generation: 0,
+            half_entries_max: entries_max / 2,
+            half_bytes_max: bytes_max / 2,
+        }
+    }
+
+    pub(super) fn hash(&self, topic: &str) -> u64 {
+        self.hasher.hash_one(topic)
+    }
+
+    /// The routes of `topic`, if they are known and nothing has changed since.
+    pub(super) fn find(&mut self, hash: u64, topic: &str) -> Option<Arc<[Route]>> {
+        if let Some(entry) = self.young.entries.find(hash, |entry| *entry.topic == *topic) {
+            return (entry.generation == self.generation).then(|| entry.routes.clone());
+        }
+        let entry = self.old.take(hash, topic)?;
+        if entry.generation != self.generation {
+            return None;
+        }
+        let routes = entry.routes.clone();
+        self.put_young(hash, entry);
+        Some(routes)
+    }
+
+    /// Remembers the routes of `topic`, unless they alone would fill half of the cache.
+    pub(super) fn put(&mut self, hash: u64, topic: &str, routes: &Arc<[Route]>) {
+        self.young.take(hash, topic);
+        self.old.take(hash, topic);
+        let bytes = entry_bytes(topic, routes);
+        if bytes <= self.half_bytes_max && self.half_entries_max > 0 {
+            let generation = self.generation;
+            self.put_young(hash, Entry { topic: topic.into(), routes: routes.clone(), generation, bytes });
+        }
+    }
+
+    /// Drops one topic.
+    pub(super) fn forget(&mut self, topic: &str) {
+        let hash = self.hash(topic);
+        self.young.take(hash, topic);
+        self.old.take(hash, topic);
+    }
+
+    /// Makes everything stale.
+    pub(super) fn forget_all(&mut self) {
+        self.generation += 1;
+    }
+
+    /// Topics held, stale ones too.
+    pub(super) fn len(&self) -> usize {
+        self.young.entries.len() + self.old.entries.len()
+    }
+
+    /// Bytes held, stale ones too.
+    pub(super) fn memory(&self) -> usize {
+        self.young.bytes + self.old.bytes
+    }
+
+    /// The topic is in neither half.
+    fn put_young(&mut self, hash: u64, entry: Entry) {
+        let full = self.young.entries.len() >= self.half_entries_max;
+        if full || self.young.bytes + entry.bytes > self.half_bytes_max {
+            std::mem::swap(&mut self.young, &mut self.old);
+            self.young.entries.clear();
+            self.young.bytes = 0;
+        }
+        self.young.bytes += entry.bytes;
+        let hasher = &self.hasher;
+        self.young.entries.insert_unique(hash, entry, |entry| hasher.hash_one(&*entry.topic));
+    }
+}
+
+impl Half {
+    fn take(&mut self, hash: u64, topic: &str) -> Option<Entry> {
+        let found = self.entries.find_entry(hash, |entry| *entry.topic == *topic).ok()?;
+        let (entry, _) = found.remove();
+        self.bytes -= entry.bytes;
+        Some(entry)
+    }
+}
+
+/// Heap memory of one entry, estimated: a place in the table (which is at least half full where it matters), the topic, and
+/// the routes with their identifiers.
+fn entry_bytes(topic: &str, routes: &[Route]) -> usize {
+    let place = 2 * (size_of::<Entry>() + 1);
+    // The one empty route is shared by all topics without subscribers.
+    let list = if routes.is_empty() { 0 } else { heap_bytes(size_of_val(routes) + 16) };
+    let ids: usize = routes.iter().map(Route::ids_bytes).sum();
+    place + heap_bytes(topic.len()) + list + ids
+}

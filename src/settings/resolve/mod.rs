@@ -1,0 +1,272 @@
+//! From the merged file to checked values. Every complaint names the key and the place that set it.
+
+mod bridge;
+mod limits;
+
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+
+use super::load::Environment;
+use super::place::{Origins, Place, SettingsError};
+use super::raw::{Raw, RawAdmin, RawListener, RawLog, RawLogFormat, RawStore};
+use super::units::{Count, Size, Span};
+use super::url::listener_addr;
+use super::{AdminSettings, Listener, LogFormat, LogSettings, Settings};
+
+/// The words that open an unauthenticated listener to the network.
+pub(super) const ANYONE_MAY_CONNECT: &str = "yes, anyone who reaches this address may connect";
+/// Listeners of one broker.
+const LISTENERS_MAX: usize = 16;
+const DEFAULT_LISTENER: &str = "mqtt://127.0.0.1:1883";
+const STATE_FOLDER_OF_ROOT: &str = "/var/lib/tidegate";
+
+/// The outcome.
+pub struct Resolved {
+    pub settings: Settings,
+    pub warnings: Vec<String>,
+    /// The input with every derived value filled in.
+    pub effective: Raw,
+}
+
+/// Checks everything.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn resolve(
+    mut raw: Raw,
+    origins: &Origins,
+    environment: &Environment,
+) -> Result<Resolved, SettingsError> {
+    let check = Check { origins };
+    let listeners = listeners(&mut raw.listener, &check)?;
+    let data_dir = data_dir(&mut raw.store, &check, environment)?;
+    let store_path = data_dir.join(store_file(&raw.store, &check)?);
+    let limits = limits::limits(&mut raw, &check)?;
+    let mut warnings = Vec::new();
+    let around = bridge::Surroundings { check: &check, limits: &limits, listeners: &listeners };
+    let bridges = bridge::bridges(&mut raw.bridge, &around, &mut warnings)?;
+    limits::within_budget(&limits, &bridges, &raw, &check)?;
+    let admin = admin(&mut raw.admin, &data_dir, &check)?;
+    let log = log(&raw.log, &check)?;
+    let settings = Settings { listeners, data_dir, store_path, limits, bridges, admin, log };
+    Ok(Resolved { settings, warnings, effective: raw })
+}
+
+/// Range checks that end in an error at the key's place.
+struct Check<'a> {
+    origins: &'a Origins,
+}
+
+impl Check<'_> {
+    fn fail<T>(&self, key: &str, what: impl Into<String>) -> Result<T, SettingsError> {
+        Err(self.origins.error(key, what))
+    }
+
+    /// `value` as the integer type that the broker uses, if it lies in `range`.
+    fn within<T: TryFrom<u64>, U: Display>(
+        &self,
+        key: &str,
+        value: u64,
+        range: RangeInclusive<u64>,
+        show: fn(u64) -> U,
+    ) -> Result<T, SettingsError> {
+        match T::try_from(value) {
+            Ok(narrow) if range.contains(&value) => Ok(narrow),
+            _ => self.fail(
+                key,
+                format!("expected {} to {}, found {}", show(*range.start()), show(*range.end()), show(value)),
+            ),
+        }
+    }
+
+    fn count<T: TryFrom<u64>>(
+        &self,
+        key: &str,
+        value: Count,
+        range: RangeInclusive<u64>,
+    ) -> Result<T, SettingsError> {
+        self.within(key, value.0, range, Count)
+    }
+
+    fn size<T: TryFrom<u64>>(
+        &self,
+        key: &str,
+        value: Size,
+        range: RangeInclusive<u64>,
+    ) -> Result<T, SettingsError> {
+        self.within(key, value.0, range, Size)
+    }
+
+    fn millis<T: TryFrom<u64>>(
+        &self,
+        key: &str,
+        value: Span,
+        range: RangeInclusive<u64>,
+    ) -> Result<T, SettingsError> {
+        self.within(key, value.0, range, Span)
+    }
+
+    /// Whole seconds; `range` is in seconds.
+    fn seconds<T: TryFrom<u64>>(
+        &self,
+        key: &str,
+        value: Span,
+        range: RangeInclusive<u64>,
+    ) -> Result<T, SettingsError> {
+        if !value.0.is_multiple_of(1000) {
+            return self.fail(key, format!("expected whole seconds, found {value}"));
+        }
+        self.within(key, value.0 / 1000, range, |secs| Span(secs.saturating_mul(1000)))
+    }
+
+    /// A path of a file is relative to that file, a path of a flag or variable to the working directory.
+    fn path(&self, key: &str, path: &Path) -> PathBuf {
+        match self.origins.of(key) {
+            Place::Line(file, _) => file.parent().unwrap_or(Path::new("")).join(path),
+            _ => path.to_owned(),
+        }
+    }
+}
+
+fn listeners(raw: &mut Vec<RawListener>, check: &Check<'_>) -> Result<Vec<Listener>, SettingsError> {
+    if raw.is_empty() {
+        raw.push(RawListener { url: DEFAULT_LISTENER.into(), allow_anonymous_remote: None });
+    }
+    if raw.len() > LISTENERS_MAX {
+        return check
+            .fail("listener", format!("expected at most {LISTENERS_MAX} listeners, found {}", raw.len()));
+    }
+    let mut listeners: Vec<Listener> = Vec::with_capacity(raw.len());
+    for (index, listener) in raw.iter().enumerate() {
+        let key = format!("listener[{index}].url");
+        let addr = listener_addr(&listener.url).or_else(|what| check.fail(&key, what))?;
+        may_be_reached(index, listener, addr, check)?;
+        if addr.port() != 0 && listeners.iter().any(|other| other.addr == addr) {
+            return check.fail(&key, format!("another listener has the address {addr} already"));
+        }
+        listeners.push(Listener { url: listener.url.clone(), addr });
+    }
+    Ok(listeners)
+}
+
+/// This build has no authentication, so an address beyond this machine needs the operator's explicit word.
+fn may_be_reached(
+    index: usize,
+    listener: &RawListener,
+    addr: SocketAddr,
+    check: &Check<'_>,
+) -> Result<(), SettingsError> {
+    match listener.allow_anonymous_remote.as_deref() {
+        Some(ANYONE_MAY_CONNECT) => Ok(()),
+        Some(_) => check.fail(
+            &format!("listener[{index}].allow_anonymous_remote"),
+            format!("expected exactly the words \"{ANYONE_MAY_CONNECT}\""),
+        ),
+        None if addr.ip().is_loopback() => Ok(()),
+        None => check.fail(
+            &format!("listener[{index}].url"),
+            format!(
+                "{addr} can be reached from other machines and this build does not authenticate clients; listen on \
+                 127.0.0.1, or put this line into the listener's section of the configuration file: \
+                 allow_anonymous_remote = \"{ANYONE_MAY_CONNECT}\""
+            ),
+        ),
+    }
+}
+
+/// The folder that was set, or the one that the system provides for state.
+fn data_dir(
+    store: &mut RawStore,
+    check: &Check<'_>,
+    environment: &Environment,
+) -> Result<PathBuf, SettingsError> {
+    let folder = match &store.data_dir {
+        Some(folder) if folder.as_os_str().is_empty() => return check.fail("store.data_dir", "is empty"),
+        Some(folder) => check.path("store.data_dir", folder),
+        None => state_folder(environment),
+    };
+    store.data_dir = Some(folder.clone());
+    Ok(folder)
+}
+
+fn state_folder(environment: &Environment) -> PathBuf {
+    let absolute = |name: &str| {
+        let value = environment.variables.get(name)?;
+        // systemd joins several state directories with colons; the first one is ours.
+        let first = Path::new(value.split(':').next().unwrap_or_default());
+        first.is_absolute().then(|| first.to_owned())
+    };
+    if let Some(folder) = absolute("STATE_DIRECTORY") {
+        return folder;
+    }
+    if environment.root {
+        return STATE_FOLDER_OF_ROOT.into();
+    }
+    let user = absolute("XDG_STATE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/state")));
+    user.map_or(STATE_FOLDER_OF_ROOT.into(), |state| state.join("tidegate"))
+}
+
+fn store_file<'a>(store: &'a RawStore, check: &Check<'_>) -> Result<&'a str, SettingsError> {
+    let name = Path::new(&store.file).file_name();
+    if name.is_none_or(|name| *name != *store.file) {
+        return check.fail("store.file", "expected a plain file name; the folder is `store.data_dir`");
+    }
+    Ok(&store.file)
+}
+
+/// Longest path of a Unix socket in bytes (`sun_path` less the final zero).
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+fn admin(raw: &mut RawAdmin, data_dir: &Path, check: &Check<'_>) -> Result<AdminSettings, SettingsError> {
+    let socket = match &raw.socket {
+        Some(path) => check.path("admin.socket", path),
+        None => data_dir.join("admin.sock"),
+    };
+    if socket.as_os_str().len() > SOCKET_PATH_BYTES_MAX {
+        let what = format!(
+            "{} is longer than the {SOCKET_PATH_BYTES_MAX} bytes of a Unix socket's path; set a shorter `admin.socket`",
+            socket.display()
+        );
+        return check.fail("admin.socket", what);
+    }
+    raw.socket = Some(socket.clone());
+    let http = match raw.http.as_str() {
+        "off" => None,
+        text => Some(http_addr(text, check)?),
+    };
+    Ok(AdminSettings { socket, http })
+}
+
+fn http_addr(text: &str, check: &Check<'_>) -> Result<SocketAddr, SettingsError> {
+    let Ok(addr) = text.parse::<SocketAddr>() else {
+        let what = format!(
+            "expected \"off\" or an address with a port such as \"127.0.0.1:9883\", found \"{text}\""
+        );
+        return check.fail("admin.http", what);
+    };
+    if addr.ip().is_loopback() {
+        return Ok(addr);
+    }
+    check.fail(
+        "admin.http",
+        format!(
+            "{addr} can be reached from other machines and the admin interface does not authenticate; use 127.0.0.1 \
+             and a reverse proxy or an SSH tunnel"
+        ),
+    )
+}
+
+fn log(raw: &RawLog, check: &Check<'_>) -> Result<LogSettings, SettingsError> {
+    if let Err(error) = tracing_subscriber::EnvFilter::try_new(&raw.level) {
+        return check.fail("log.level", format!("expected a level such as \"info\" or directives: {error}"));
+    }
+    let format = match raw.format {
+        RawLogFormat::Auto => LogFormat::Auto,
+        RawLogFormat::Human => LogFormat::Human,
+        RawLogFormat::Json => LogFormat::Json,
+        RawLogFormat::Journald => LogFormat::Journald,
+    };
+    Ok(LogSettings { level: raw.level.clone(), format })
+}

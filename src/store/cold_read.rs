@@ -1,0 +1,213 @@
+//! Reads pages of messages from the cold tier, keeping the last few segments decoded: a queue that is drained in small pages
+//! reads each of its segments about once.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use redb::{ReadOnlyTable, ReadTransaction, ReadableDatabase};
+
+use super::cold::{BODY, Cold, SEGMENT, SEGMENT_INDEX, damaged, redb_error};
+use super::contract::{PageEntry, QueueId, Seq};
+use super::counters::{Counters, add};
+use super::error::StoreError;
+use super::segment::{Index, SegmentKey, StoredBody, StoredEntry, chunk_key, segment_key, split_key, unpack};
+use crate::message::Message;
+
+/// Decoded segments that are kept: each takes at most about twice 65,000 bytes, more for messages of a few bytes.
+const SEGMENTS_KEPT: usize = 8;
+
+/// What is wanted of a queue's cold messages.
+#[derive(Debug)]
+pub struct ColdQuery {
+    /// The queue.
+    pub queue: QueueId,
+    /// From here on; unsettled by the caller's knowledge.
+    pub from: Seq,
+    /// Up to here (exclusive).
+    pub until: Seq,
+    /// Settled runs from `from` on, in order.
+    pub runs: Vec<(Seq, Seq)>,
+    /// Stop after the message that reaches this many bytes.
+    pub bytes_max: u64,
+    /// Never more messages.
+    pub messages_max: usize,
+}
+
+#[derive(Debug)]
+struct Kept {
+    queue: QueueId,
+    first: Seq,
+    last: Seq,
+    entries: Arc<Vec<StoredEntry>>,
+}
+
+/// The loader's memory.
+#[derive(Debug, Default)]
+pub struct ColdReader {
+    kept: Vec<Kept>,
+}
+
+struct Tables {
+    segment: ReadOnlyTable<&'static SegmentKey, &'static [u8]>,
+    index: ReadOnlyTable<&'static SegmentKey, &'static [u8]>,
+    body: ReadOnlyTable<&'static [u8; 16], &'static [u8]>,
+    _tx: ReadTransaction,
+}
+
+impl ColdReader {
+    /// Unsettled messages in ascending order, and where to go on: everything unsettled before is among them.
+    ///
+    /// # Errors
+    /// As redb says. A damaged segment is counted and skipped.
+    pub fn read(
+        &mut self,
+        cold: &Cold,
+        query: &ColdQuery,
+        counters: &Counters,
+    ) -> Result<(Vec<PageEntry>, Seq), StoreError> {
+        let access = cold.access()?;
+        let mut tables = None;
+        let mut out = Vec::new();
+        let mut bytes = 0;
+        let mut runs = query.runs.as_slice();
+        let mut next = query.from;
+        while next < query.until {
+            let Some((entries, after)) = self.segment_at(&access, &mut tables, query, next, counters)? else {
+                return Ok((out, query.until));
+            };
+            let begin = entries.partition_point(|entry| entry.seq < next);
+            for entry in &entries[begin..] {
+                if entry.seq >= query.until {
+                    return Ok((out, query.until));
+                }
+                if is_settled(&mut runs, entry.seq) {
+                    continue;
+                }
+                let full = out.len() >= query.messages_max || bytes >= query.bytes_max;
+                if full && !out.is_empty() {
+                    return Ok((out, entry.seq));
+                }
+                let Some(message) = body_of(&access, &mut tables, query.queue, entry, counters)? else {
+                    continue;
+                };
+                bytes += u64::from(message.size());
+                out.push(PageEntry { seq: entry.seq, options: entry.options.clone(), message });
+            }
+            next = after;
+        }
+        Ok((out, query.until))
+    }
+
+    /// The segment that holds `next` or, if none does, the first one behind it; and where the one after it may begin.
+    fn segment_at(
+        &mut self,
+        database: &redb::Database,
+        tables: &mut Option<Tables>,
+        query: &ColdQuery,
+        next: Seq,
+        counters: &Counters,
+    ) -> Result<Option<(Arc<Vec<StoredEntry>>, Seq)>, StoreError> {
+        let holds = |kept: &Kept| kept.queue == query.queue && kept.first <= next && next <= kept.last;
+        if let Some(at) = self.kept.iter().position(holds) {
+            self.kept[at..].rotate_left(1);
+            let kept = self.kept.last().expect("one was found");
+            return Ok(Some((kept.entries.clone(), kept.last + 1)));
+        }
+        let tables = open(database, tables)?;
+        let Some((key, index)) = find(tables, query.queue, next)? else { return Ok(None) };
+        let (_, first) = split_key(&key);
+        if first >= query.until {
+            return Ok(None);
+        }
+        let value = tables.segment.get(&key).map_err(redb_error("read"))?;
+        let entries = value.and_then(|value| unpack(first, value.value()).ok());
+        let entries = Arc::new(entries.unwrap_or_else(|| {
+            add(&counters.segments_damaged, 1);
+            tracing::error!(
+                queue = query.queue.0,
+                first,
+                "a stored segment is damaged: its messages are lost"
+            );
+            Vec::new()
+        }));
+        if self.kept.len() >= SEGMENTS_KEPT {
+            self.kept.remove(0);
+        }
+        self.kept.push(Kept { queue: query.queue, first, last: index.last, entries: entries.clone() });
+        Ok(Some((entries, index.last + 1)))
+    }
+}
+
+fn open<'a>(database: &redb::Database, tables: &'a mut Option<Tables>) -> Result<&'a Tables, StoreError> {
+    if tables.is_none() {
+        let tx = database.begin_read().map_err(redb_error("begin"))?;
+        *tables = Some(Tables {
+            segment: tx.open_table(SEGMENT).map_err(redb_error("open a table"))?,
+            index: tx.open_table(SEGMENT_INDEX).map_err(redb_error("open a table"))?,
+            body: tx.open_table(BODY).map_err(redb_error("open a table"))?,
+            _tx: tx,
+        });
+    }
+    Ok(tables.as_ref().expect("just opened"))
+}
+
+fn find(tables: &Tables, queue: QueueId, next: Seq) -> Result<Option<(SegmentKey, Index)>, StoreError> {
+    let here = segment_key(queue, next);
+    let start = segment_key(queue, 0);
+    let before = tables.index.range::<&SegmentKey>(&start..=&here).map_err(redb_error("read"))?.next_back();
+    if let Some(item) = before {
+        let (key, raw) = item.map_err(redb_error("read"))?;
+        let index = Index::decode(raw.value()).ok_or_else(|| damaged("a segment's index"))?;
+        if index.last >= next {
+            return Ok(Some((*key.value(), index)));
+        }
+    }
+    let end = segment_key(queue, Seq::MAX);
+    match tables.index.range::<&SegmentKey>(&here..=&end).map_err(redb_error("read"))?.next() {
+        Some(item) => {
+            let (key, raw) = item.map_err(redb_error("read"))?;
+            let index = Index::decode(raw.value()).ok_or_else(|| damaged("a segment's index"))?;
+            Ok(Some((*key.value(), index)))
+        }
+        None => Ok(None),
+    }
+}
+
+/// Whether a run holds `seq`. Drops runs that end before it: calls come in ascending order.
+fn is_settled(runs: &mut &[(Seq, Seq)], seq: Seq) -> bool {
+    while let Some(((start, end), rest)) = runs.split_first() {
+        if seq < *start {
+            return false;
+        }
+        if seq < *end {
+            return true;
+        }
+        *runs = rest;
+    }
+    false
+}
+
+fn body_of(
+    database: &redb::Database,
+    tables: &mut Option<Tables>,
+    queue: QueueId,
+    entry: &StoredEntry,
+    counters: &Counters,
+) -> Result<Option<Message>, StoreError> {
+    let len = match &entry.body {
+        StoredBody::Inline(message) => return Ok(Some(message.clone())),
+        StoredBody::Chunked(len) => *len,
+    };
+    let tables = open(database, tables)?;
+    let (from, to) = (chunk_key(queue, entry.seq, 0), chunk_key(queue, entry.seq, u32::MAX));
+    let mut record = Vec::new();
+    for item in tables.body.range::<&[u8; 16]>(&from..=&to).map_err(redb_error("read"))? {
+        record.extend_from_slice(item.map_err(redb_error("read"))?.1.value());
+    }
+    let message = (record.len() as u64 == len).then(|| Message::decode(&Bytes::from(record)).ok()).flatten();
+    if message.is_none() {
+        add(&counters.segments_damaged, 1);
+        tracing::error!(queue = queue.0, seq = entry.seq, "a stored message is damaged and lost");
+    }
+    Ok(message)
+}

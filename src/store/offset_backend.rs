@@ -1,0 +1,231 @@
+//! redb's storage: a region of the store's file.
+//!
+//! Beside moving offsets it does three things. It keeps **copies of redb's page 0**: both of redb's commit slots are in that
+//! page, and a power cut that tears it while it is written would lose the database. Before each write to page 0 that would
+//! make the newest copy outdated, the page as it is goes to the older of two slots (page, then a trailer block with magic,
+//! sequence and CRC), synced. It **trickles**: after every 128 KiB it syncs and pauses, so that a checkpoint does not pile up a
+//! burst in front of the ring's next commit. And it reserves space ahead, see [`Space`].
+
+use std::io;
+use std::ops::Bound;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use redb::{BackendError, StorageBackend};
+
+use super::counters::{Counters, add};
+use super::layout::{BLOCK_BYTES, HEADER_COPY_AT, le32, le64};
+use super::media::Media;
+use super::space::Space;
+
+const PAGE: usize = BLOCK_BYTES as usize;
+const COPY_MAGIC: &[u8; 8] = b"tg-page0";
+const TRICKLE_BYTES: u64 = 128 << 10;
+
+/// What outlives one opening of the database: the region, its first page and its counters.
+#[derive(Debug)]
+pub struct Region {
+    media: Arc<dyn Media>,
+    base: u64,
+    space: Space,
+    counters: Arc<Counters>,
+    header: Mutex<HeaderPage>,
+    unsynced: AtomicU64,
+    /// Sync and pause now and then while writing.
+    pub trickle: AtomicBool,
+    /// Length of the pause.
+    pub pause: Duration,
+}
+
+#[derive(Debug)]
+struct HeaderPage {
+    /// Page 0 as it was last written.
+    page: Box<[u8; PAGE]>,
+    /// The newest copy equals `page`.
+    copied: bool,
+    /// Sequence of the newest copy.
+    sequence: u64,
+}
+
+impl Region {
+    /// The region from `base` on.
+    ///
+    /// # Errors
+    /// When page 0 or its copies cannot be read.
+    pub fn new(
+        media: Arc<dyn Media>,
+        base: u64,
+        space: Space,
+        counters: Arc<Counters>,
+        pause: Duration,
+    ) -> io::Result<Self> {
+        let mut page = Box::new([0; PAGE]);
+        if media.size()? >= base + BLOCK_BYTES {
+            media.read_at(base, &mut page[..])?;
+        }
+        let newest = read_copies(&*media)?.into_iter().next();
+        let sequence = newest.as_ref().map_or(0, |copy| copy.sequence);
+        // An empty page needs no copy.
+        let copied = page.iter().all(|b| *b == 0) || newest.is_some_and(|copy| copy.page == page);
+        Ok(Self {
+            media,
+            base,
+            space,
+            counters,
+            header: Mutex::new(HeaderPage { page, copied, sequence }),
+            unsynced: AtomicU64::new(0),
+            trickle: AtomicBool::new(false),
+            pause,
+        })
+    }
+
+    /// The reservations ahead of this region.
+    #[must_use]
+    pub fn space(&self) -> &Space {
+        &self.space
+    }
+
+    /// Copies page 0 if its newest copy is not equal, then remembers what the write makes of it.
+    fn write_header(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let mut header = self.header.lock().map_err(|_| io::Error::other("a store thread panicked"))?;
+        let at = usize::try_from(offset).expect("inside page 0");
+        let end = (at + data.len()).min(PAGE);
+        let unchanged = header.page[at..end] == data[..end - at];
+        if !unchanged && !header.copied {
+            let sequence = header.sequence + 1;
+            let place = HEADER_COPY_AT[(sequence % 2) as usize];
+            self.media.write_at(place, &encode_copy(&header.page, sequence))?;
+            self.media.sync_data()?;
+            add(&self.counters.header_bytes, 2 * BLOCK_BYTES);
+            add(&self.counters.header_syncs, 1);
+            (header.sequence, header.copied) = (sequence, true);
+        }
+        if !unchanged {
+            header.page[at..end].copy_from_slice(&data[..end - at]);
+            header.copied = false;
+        }
+        self.media.write_at(self.base + offset, data)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.unsynced.store(0, Ordering::Relaxed);
+        add(&self.counters.cold_syncs, 1);
+        self.media.sync_data()
+    }
+}
+
+/// A copy of redb's page 0.
+#[derive(Debug)]
+pub struct HeaderCopy {
+    /// The larger, the newer.
+    pub sequence: u64,
+    /// The page.
+    pub page: Box<[u8; PAGE]>,
+}
+
+/// The valid copies, newest first.
+///
+/// # Errors
+/// As the medium says.
+pub fn read_copies(media: &dyn Media) -> io::Result<Vec<HeaderCopy>> {
+    let mut copies = Vec::new();
+    for at in HEADER_COPY_AT {
+        let mut raw = vec![0; 2 * PAGE];
+        media.read_at(at, &mut raw)?;
+        let (page, trailer) = raw.split_at(PAGE);
+        let sequence = le64(&trailer[8..]);
+        if &trailer[..8] == COPY_MAGIC && le32(&trailer[16..]) == copy_crc(page, sequence) {
+            let page = Box::new(page.try_into().expect("a page long"));
+            copies.push(HeaderCopy { sequence, page });
+        }
+    }
+    copies.sort_by_key(|copy| std::cmp::Reverse(copy.sequence));
+    Ok(copies)
+}
+
+fn encode_copy(page: &[u8; PAGE], sequence: u64) -> Vec<u8> {
+    let mut raw = vec![0; 2 * PAGE];
+    raw[..PAGE].copy_from_slice(page);
+    raw[PAGE..PAGE + 8].copy_from_slice(COPY_MAGIC);
+    raw[PAGE + 8..PAGE + 16].copy_from_slice(&sequence.to_le_bytes());
+    raw[PAGE + 16..PAGE + 20].copy_from_slice(&copy_crc(page, sequence).to_le_bytes());
+    raw
+}
+
+fn copy_crc(page: &[u8], sequence: u64) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&sequence.to_le_bytes()), page)
+}
+
+/// One opening's handle on the region.
+#[derive(Clone, Debug)]
+pub struct OffsetBackend(pub Arc<Region>);
+
+impl StorageBackend for OffsetBackend {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.media.size()?.saturating_sub(self.0.base))
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.0.media.read_at(self.0.base + offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.media.set_len(self.0.base + len)?;
+        self.0.space.note_cut(len);
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let region = &*self.0;
+        if offset < BLOCK_BYTES {
+            region.write_header(offset, data)?;
+        } else {
+            region.media.write_at(region.base + offset, data)?;
+        }
+        let len = data.len() as u64;
+        region.space.note_write(offset + len);
+        add(&region.counters.cold_bytes, len);
+        let unsynced = region.unsynced.fetch_add(len, Ordering::Relaxed) + len;
+        if unsynced >= TRICKLE_BYTES && region.trickle.load(Ordering::Relaxed) {
+            region.sync()?;
+            std::thread::sleep(region.pause);
+        }
+        Ok(())
+    }
+
+    // The store holds a lock on the whole file before redb sees it, and for longer: redb's own locks always succeed.
+    fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        whole_storage(start, end).map(|()| true)
+    }
+
+    fn try_lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        whole_storage(start, end).map(|()| true)
+    }
+
+    fn lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        whole_storage(start, end)
+    }
+
+    fn lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        whole_storage(start, end)
+    }
+
+    fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        whole_storage(start, end)
+    }
+
+    fn query_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        whole_storage(start, end).map(|()| false)
+    }
+}
+
+/// Only locks on everything are supported: the level that redb asks of a backend for one writing process.
+fn whole_storage(start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+    let whole = matches!(start, Bound::Unbounded | Bound::Included(0)) && end == Bound::Unbounded;
+    if whole { Ok(()) } else { Err(BackendError::Unsupported) }
+}

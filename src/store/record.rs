@@ -1,0 +1,332 @@
+//! The ring's record: what one group commit writes.
+//!
+//! ```text
+//! frame:  magic u32 | crc u32 | lsn u64 | epoch u64 | body length u32 | 0 u32 | body | zeroes to the end of the block
+//!         crc is CRC32C over the salt, the header with crc = 0, and the body; numbers are little-endian
+//! body:   item*, each a tag byte and then
+//!         1 enqueue  target count varint, (queue varint, [seq varint], options)*, message length varint, message
+//!         2 settle   queue, first, count, bytes as varints
+//!         3 create   queue varint          4 delete queue   queue varint
+//!         5 put      space u8, key, value  6 delete         space u8, key      (each: length varint, bytes)
+//!         7 wall     milliseconds varint
+//! ```
+//! A queue's sequence number is written with its first enqueue in a record only; each further one is one more.
+
+use bytes::Bytes;
+use hashbrown::HashMap;
+
+use super::contract::{Batch, Op, QueueId, Seq, Space, Target, Targets};
+use super::layout::{BLOCK_BYTES, le32, le64};
+use crate::message::{BadRecord, DeliveryOptions, Message};
+use crate::time::Wall;
+use crate::varint::{put_bytes, put_varint, take_bytes, take_varint};
+
+/// A place in the endless log of which the ring holds the last part: bytes since the file was made.
+pub type Lsn = u64;
+
+/// Length of a frame's header.
+pub const HEADER_BYTES: usize = 32;
+
+const MAGIC: u32 = 0x3147_4454;
+
+const ENQUEUE: u8 = 1;
+const SETTLE: u8 = 2;
+const CREATE_QUEUE: u8 = 3;
+const DELETE_QUEUE: u8 = 4;
+const PUT: u8 = 5;
+const DELETE: u8 = 6;
+const WALL: u8 = 7;
+
+/// Bytes that a frame with this body takes in the ring.
+#[must_use]
+pub fn frame_bytes(body: usize) -> u64 {
+    ((HEADER_BYTES + body) as u64).next_multiple_of(BLOCK_BYTES)
+}
+
+/// Builds one record at a time in a buffer that is used again and again.
+#[derive(Debug)]
+pub struct Encoder {
+    buffer: Vec<u8>,
+    /// Next sequence number of each queue that the record has enqueued to.
+    next: HashMap<QueueId, Seq>,
+    /// The same for the queue used last: most records have long runs of one queue.
+    latest: Option<(QueueId, Seq)>,
+    wall: Option<Wall>,
+    enqueues: bool,
+}
+
+/// A state of an [`Encoder`] to return to.
+#[derive(Clone, Copy, Debug)]
+pub struct Mark {
+    len: usize,
+    enqueues: bool,
+}
+
+impl Default for Encoder {
+    fn default() -> Self {
+        Self {
+            buffer: vec![0; HEADER_BYTES],
+            next: HashMap::new(),
+            latest: None,
+            wall: None,
+            enqueues: false,
+        }
+    }
+}
+
+impl Encoder {
+    /// Nothing was added yet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.buffer.len() == HEADER_BYTES
+    }
+
+    /// Some operation is an enqueue.
+    #[must_use]
+    pub fn has_enqueues(&self) -> bool {
+        self.enqueues
+    }
+
+    /// Bytes that the record takes in the ring.
+    #[must_use]
+    pub fn frame_bytes(&self) -> u64 {
+        frame_bytes(self.buffer.len() - HEADER_BYTES)
+    }
+
+    /// Here [`rewind`](Self::rewind) returns to.
+    #[must_use]
+    pub fn mark(&self) -> Mark {
+        Mark { len: self.buffer.len(), enqueues: self.enqueues }
+    }
+
+    /// Takes back what was added since `mark`. Nothing may be added before the next [`clear`](Self::clear): what the record
+    /// knows of its queues is not taken back.
+    pub fn rewind(&mut self, mark: Mark) {
+        self.buffer.truncate(mark.len);
+        self.enqueues = mark.enqueues;
+    }
+
+    /// Begins the next record.
+    pub fn clear(&mut self) {
+        self.buffer.truncate(HEADER_BYTES);
+        self.next.clear();
+        self.latest = None;
+        self.wall = None;
+        self.enqueues = false;
+    }
+
+    /// Gives back memory that one large record took, down to `bytes`.
+    pub fn shrink(&mut self, bytes: usize) {
+        self.buffer.shrink_to(bytes);
+    }
+
+    /// Adds all operations of a batch.
+    pub fn add(&mut self, batch: &Batch) {
+        if self.wall.is_none_or(|wall| wall < batch.wall) {
+            self.wall = Some(batch.wall);
+            self.buffer.push(WALL);
+            put_varint(&mut self.buffer, batch.wall.0);
+        }
+        for op in &batch.ops {
+            self.add_op(op);
+        }
+    }
+
+    fn add_op(&mut self, op: &Op) {
+        match op {
+            Op::Enqueue { message, targets } => self.add_enqueue(message, targets),
+            Op::Settle { queue, first, count, bytes } => {
+                self.buffer.push(SETTLE);
+                for number in [u64::from(queue.0), *first, *count, *bytes] {
+                    put_varint(&mut self.buffer, number);
+                }
+            }
+            Op::CreateQueue { queue } => self.add_queue(CREATE_QUEUE, *queue),
+            Op::DeleteQueue { queue } => self.add_queue(DELETE_QUEUE, *queue),
+            Op::Put { space, key, value } => {
+                self.buffer.extend_from_slice(&[PUT, *space as u8]);
+                put_bytes(&mut self.buffer, key);
+                put_bytes(&mut self.buffer, value);
+            }
+            Op::Delete { space, key } => {
+                self.buffer.extend_from_slice(&[DELETE, *space as u8]);
+                put_bytes(&mut self.buffer, key);
+            }
+        }
+    }
+
+    fn add_queue(&mut self, tag: u8, queue: QueueId) {
+        self.buffer.push(tag);
+        put_varint(&mut self.buffer, u64::from(queue.0));
+    }
+
+    fn add_enqueue(&mut self, message: &Message, targets: &Targets) {
+        assert!(!targets.is_empty(), "a message is enqueued to at least one queue");
+        self.enqueues = true;
+        self.buffer.push(ENQUEUE);
+        put_varint(&mut self.buffer, targets.len() as u64);
+        for target in targets {
+            put_varint(&mut self.buffer, u64::from(target.queue.0));
+            match self.expected(target.queue) {
+                Some(seq) => assert_eq!(seq, target.seq, "a queue's numbers have no gaps"),
+                None => put_varint(&mut self.buffer, target.seq),
+            }
+            self.latest = Some((target.queue, target.seq + 1));
+            target.options.encode(&mut self.buffer);
+        }
+        put_varint(&mut self.buffer, u64::from(message.size()));
+        message.encode(&mut self.buffer);
+    }
+
+    /// The queue's next number, if the record has one. Afterwards `latest` is free to be set.
+    fn expected(&mut self, queue: QueueId) -> Option<Seq> {
+        match self.latest {
+            Some((latest, seq)) if latest == queue => return Some(seq),
+            Some((latest, seq)) => self.next.insert(latest, seq),
+            None => None,
+        };
+        self.next.get(&queue).copied()
+    }
+
+    /// Completes the frame with its header and padding; it is what the ring writes.
+    pub fn finish(&mut self, salt: u64, lsn: Lsn, epoch: u64) -> &[u8] {
+        let body = self.buffer.len() - HEADER_BYTES;
+        let body_len = u32::try_from(body).expect("the ring is smaller than 4 GiB");
+        self.buffer[..4].copy_from_slice(&MAGIC.to_le_bytes());
+        self.buffer[4..8].fill(0);
+        self.buffer[8..16].copy_from_slice(&lsn.to_le_bytes());
+        self.buffer[16..24].copy_from_slice(&epoch.to_le_bytes());
+        self.buffer[24..28].copy_from_slice(&body_len.to_le_bytes());
+        self.buffer[28..32].fill(0);
+        let crc = frame_crc(salt, &self.buffer);
+        self.buffer[4..8].copy_from_slice(&crc.to_le_bytes());
+        let padded = usize::try_from(frame_bytes(body)).expect("the ring fits in memory");
+        self.buffer.resize(padded, 0);
+        &self.buffer
+    }
+}
+
+/// Checksum of a frame whose `crc` field is zero.
+fn frame_crc(salt: u64, frame: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&salt.to_le_bytes()), frame)
+}
+
+/// A frame's header, not yet believed.
+#[derive(Clone, Copy, Debug)]
+pub struct Header {
+    /// The opening in which it was written.
+    pub epoch: u64,
+    /// Length of the body.
+    pub body: usize,
+}
+
+impl Header {
+    /// The header at the front of `block` if it is one for `lsn`.
+    #[must_use]
+    pub fn parse(block: &[u8], lsn: Lsn) -> Option<Self> {
+        let fits = le32(block) == MAGIC && le64(&block[8..]) == lsn && le32(&block[28..]) == 0;
+        fits.then(|| Self { epoch: le64(&block[16..]), body: le32(&block[24..]) as usize })
+    }
+
+    /// The checksum of `frame` (header and body) is right.
+    #[must_use]
+    pub fn is_sound(frame: &mut [u8], salt: u64) -> bool {
+        let stored = le32(&frame[4..]);
+        frame[4..8].fill(0);
+        frame_crc(salt, frame) == stored
+    }
+}
+
+/// What a record's body consists of.
+#[derive(Debug)]
+pub enum Item {
+    /// An operation.
+    Op(Op),
+    /// The time of those that follow.
+    Wall(Wall),
+}
+
+/// Calls `each` with every item of `body`, in order.
+///
+/// # Errors
+/// The first item that does not decode, or the first error of `each`.
+pub fn decode_body<E: From<BadRecord>>(
+    body: &Bytes,
+    mut each: impl FnMut(Item) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut next = HashMap::new();
+    let mut input: &[u8] = body;
+    while let Some((&tag, rest)) = input.split_first() {
+        input = rest;
+        each(decode_item(tag, &mut input, body, &mut next)?)?;
+    }
+    Ok(())
+}
+
+fn decode_item(
+    tag: u8,
+    input: &mut &[u8],
+    body: &Bytes,
+    next: &mut HashMap<QueueId, Seq>,
+) -> Result<Item, BadRecord> {
+    let op = match tag {
+        ENQUEUE => decode_enqueue(input, body, next)?,
+        SETTLE => Op::Settle {
+            queue: take_queue(input)?,
+            first: take_number(input)?,
+            count: take_number(input)?,
+            bytes: take_number(input)?,
+        },
+        CREATE_QUEUE => Op::CreateQueue { queue: take_queue(input)? },
+        DELETE_QUEUE => Op::DeleteQueue { queue: take_queue(input)? },
+        PUT => Op::Put {
+            space: take_space(input)?,
+            key: take_bytes(input).ok_or(BadRecord("row key"))?.into(),
+            value: take_bytes(input).ok_or(BadRecord("row value"))?.into(),
+        },
+        DELETE => Op::Delete {
+            space: take_space(input)?,
+            key: take_bytes(input).ok_or(BadRecord("row key"))?.into(),
+        },
+        WALL => return Ok(Item::Wall(Wall(take_number(input)?))),
+        _ => return Err(BadRecord("unknown item")),
+    };
+    Ok(Item::Op(op))
+}
+
+fn decode_enqueue(
+    input: &mut &[u8],
+    body: &Bytes,
+    next: &mut HashMap<QueueId, Seq>,
+) -> Result<Op, BadRecord> {
+    let count = take_number(input)?;
+    if count > input.len() as u64 {
+        return Err(BadRecord("targets"));
+    }
+    let mut targets = Targets::new();
+    for _ in 0..count {
+        let queue = take_queue(input)?;
+        let seq = match next.get(&queue) {
+            Some(seq) => *seq,
+            None => take_number(input)?,
+        };
+        next.insert(queue, seq.checked_add(1).ok_or(BadRecord("sequence number"))?);
+        targets.push(Target { queue, seq, options: DeliveryOptions::decode(input)? });
+    }
+    let record = take_bytes(input).ok_or(BadRecord("message"))?;
+    Ok(Op::Enqueue { message: Message::decode(&body.slice_ref(record))?, targets })
+}
+
+fn take_number(input: &mut &[u8]) -> Result<u64, BadRecord> {
+    take_varint(input).ok_or(BadRecord("number"))
+}
+
+fn take_queue(input: &mut &[u8]) -> Result<QueueId, BadRecord> {
+    u32::try_from(take_number(input)?).map(QueueId).map_err(|_| BadRecord("queue"))
+}
+
+fn take_space(input: &mut &[u8]) -> Result<Space, BadRecord> {
+    let (&byte, rest) = input.split_first().ok_or(BadRecord("space"))?;
+    *input = rest;
+    Space::from_u8(byte).ok_or(BadRecord("space"))
+}

@@ -1,0 +1,196 @@
+//! How the cold tier stores messages: many in one value.
+//!
+//! ```text
+//! segment key    queue u32 | first sequence number u64, big-endian
+//! segment value  entry*: gap varint | options | (length << 1 | chunked) varint | message, unless chunked
+//!                gap: settled messages since the previous entry
+//! index value    last u64 | count u32 | chunked u32 | stored u64 | earliest expiry u64, little-endian
+//! body key       queue u32 | seq u64 | chunk u32, big-endian; value: at most 65,000 bytes of a chunked message
+//! ```
+//! Values stay just below redb's page sizes, which are powers of two. A segment is never changed, only removed.
+
+use bytes::Bytes;
+
+use super::contract::{QueueId, Seq};
+use super::hot::FoldEntry;
+use super::layout::{le32, le64};
+use crate::message::{BadRecord, DeliveryOptions, Message};
+use crate::varint::{put_varint, take_varint, varint_len};
+
+/// Largest value: just under a 64 KiB page.
+pub const VALUE_BYTES_MAX: usize = 65_000;
+
+/// Messages longer than this are stored in chunks of their own.
+pub const INLINE_BYTES_MAX: usize = 60_000;
+
+/// Sizes just under redb's page sizes, largest first.
+const FILL_BYTES: [usize; 5] = [VALUE_BYTES_MAX, 32_600, 16_300, 8_100, 4_050];
+
+/// A segment's key.
+pub type SegmentKey = [u8; 12];
+
+/// The key of the segment of `queue` that begins with `first`.
+#[must_use]
+pub fn segment_key(queue: QueueId, first: Seq) -> SegmentKey {
+    let mut key = [0; 12];
+    key[..4].copy_from_slice(&queue.0.to_be_bytes());
+    key[4..].copy_from_slice(&first.to_be_bytes());
+    key
+}
+
+/// The parts of a segment's key.
+#[must_use]
+pub fn split_key(key: &SegmentKey) -> (QueueId, Seq) {
+    let queue = u32::from_be_bytes(key[..4].try_into().expect("four bytes"));
+    (QueueId(queue), u64::from_be_bytes(key[4..].try_into().expect("eight bytes")))
+}
+
+/// The key of a chunk of a large message.
+#[must_use]
+pub fn chunk_key(queue: QueueId, seq: Seq, chunk: u32) -> [u8; 16] {
+    let mut key = [0; 16];
+    key[..12].copy_from_slice(&segment_key(queue, seq));
+    key[12..].copy_from_slice(&chunk.to_be_bytes());
+    key
+}
+
+/// What is known of a segment without reading it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Index {
+    /// Its last message.
+    pub last: Seq,
+    /// Messages.
+    pub count: u32,
+    /// Of these, stored in chunks.
+    pub chunked: u32,
+    /// Bytes of the segment and its chunks.
+    pub stored: u64,
+    /// The earliest expiry time of its messages in milliseconds; the largest number if none expires.
+    pub min_expiry: u64,
+}
+
+impl Index {
+    /// The stored form.
+    #[must_use]
+    pub fn encode(&self) -> [u8; 32] {
+        let mut out = [0; 32];
+        out[..8].copy_from_slice(&self.last.to_le_bytes());
+        out[8..12].copy_from_slice(&self.count.to_le_bytes());
+        out[12..16].copy_from_slice(&self.chunked.to_le_bytes());
+        out[16..24].copy_from_slice(&self.stored.to_le_bytes());
+        out[24..].copy_from_slice(&self.min_expiry.to_le_bytes());
+        out
+    }
+
+    /// Reads the stored form; `None` when it is none.
+    #[must_use]
+    pub fn decode(raw: &[u8]) -> Option<Self> {
+        (raw.len() == 32).then(|| Self {
+            last: le64(raw),
+            count: le32(&raw[8..]),
+            chunked: le32(&raw[12..]),
+            stored: le64(&raw[16..]),
+            min_expiry: le64(&raw[24..]),
+        })
+    }
+}
+
+/// Takes the next segment's worth off the front of `entries` (which is not empty) into `out`; returns how many and the index.
+#[must_use]
+pub fn pack(entries: &[FoldEntry], out: &mut Vec<u8>) -> (usize, Index) {
+    out.clear();
+    let target = fill_target(entries);
+    let first = entries[0].seq;
+    let mut index = Index { last: first, count: 0, chunked: 0, stored: 0, min_expiry: u64::MAX };
+    let mut expected = first;
+    for entry in entries {
+        if index.count > 0 && out.len() + entry_bytes(entry) > target {
+            break;
+        }
+        let size = entry.message.size() as usize;
+        let chunked = size > INLINE_BYTES_MAX;
+        put_varint(out, entry.seq - expected);
+        entry.options.encode(out);
+        put_varint(out, (size as u64) << 1 | u64::from(chunked));
+        if chunked {
+            index.chunked += 1;
+            index.stored += size as u64;
+        } else {
+            entry.message.encode(out);
+        }
+        index.count += 1;
+        index.last = entry.seq;
+        index.min_expiry = index.min_expiry.min(entry.message.expires().map_or(u64::MAX, |wall| wall.0));
+        expected = entry.seq + 1;
+    }
+    index.stored += out.len() as u64;
+    (index.count as usize, index)
+}
+
+/// The fullest page that the entries fill.
+fn fill_target(entries: &[FoldEntry]) -> usize {
+    let mut total = 0;
+    for entry in entries {
+        total += entry_bytes(entry);
+        if total >= FILL_BYTES[0] {
+            return FILL_BYTES[0];
+        }
+    }
+    FILL_BYTES.into_iter().find(|fill| *fill <= total).unwrap_or(FILL_BYTES[4])
+}
+
+/// At most what an entry takes in a segment.
+fn entry_bytes(entry: &FoldEntry) -> usize {
+    let size = entry.message.size() as usize;
+    let ids = entry.options.subscription_ids.as_deref().unwrap_or(&[]);
+    let options = 2 + ids.iter().map(|id| varint_len(u64::from(*id))).sum::<usize>();
+    10 + options + 5 + if size > INLINE_BYTES_MAX { 0 } else { size }
+}
+
+/// Where a stored message's bytes are.
+#[derive(Clone, Debug)]
+pub enum StoredBody {
+    /// In the segment.
+    Inline(Message),
+    /// In chunk rows, this many bytes.
+    Chunked(u64),
+}
+
+/// One message of a segment.
+#[derive(Clone, Debug)]
+pub struct StoredEntry {
+    /// Its number.
+    pub seq: Seq,
+    /// How it is to be delivered.
+    pub options: DeliveryOptions,
+    /// Its bytes.
+    pub body: StoredBody,
+}
+
+/// Reads a segment that begins with `first`.
+///
+/// # Errors
+/// [`BadRecord`] when the value is no segment.
+pub fn unpack(first: Seq, value: &[u8]) -> Result<Vec<StoredEntry>, BadRecord> {
+    let mut entries = Vec::new();
+    let mut input = value;
+    let mut seq = first;
+    while !input.is_empty() {
+        let gap = take_varint(&mut input).ok_or(BadRecord("gap"))?;
+        seq = seq.checked_add(gap).ok_or(BadRecord("gap"))?;
+        let options = DeliveryOptions::decode(&mut input)?;
+        let word = take_varint(&mut input).ok_or(BadRecord("message length"))?;
+        let body = if word & 1 == 1 {
+            StoredBody::Chunked(word >> 1)
+        } else {
+            let len = usize::try_from(word >> 1).map_err(|_| BadRecord("message length"))?;
+            let (record, rest) = input.split_at_checked(len).ok_or(BadRecord("message length"))?;
+            input = rest;
+            // A copy of its own: the consumer may hold one message of the segment for long.
+            StoredBody::Inline(Message::decode(&Bytes::copy_from_slice(record))?)
+        };
+        entries.push(StoredEntry { seq, options, body });
+        seq = seq.checked_add(1).ok_or(BadRecord("sequence number"))?;
+    }
+    Ok(entries)
+}

@@ -1,0 +1,159 @@
+//! Helpers of the store's tests: batches, a driver that waits for events, and a small generator of random numbers.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::contract::*;
+use super::{Store, StoreError, StoreOptions};
+use crate::limits::Limits;
+use crate::message::{DeliveryOptions, Message, MessageHead, Qos};
+use crate::time::Wall;
+
+/// Long enough for any event on a busy machine.
+const EVENT_WAIT: Duration = Duration::from_secs(60);
+
+pub fn options(path: &Path) -> StoreOptions {
+    let limits = Limits { disk_reserve_bytes: 0, store_linger_millis: 20, ..Limits::default() };
+    StoreOptions { ring_bytes: 1 << 20, ..StoreOptions::new(path.to_owned(), &limits) }
+}
+
+pub fn message(topic: &str, payload: &[u8]) -> Message {
+    Message::new(topic, payload, MessageHead { qos: Qos::AtLeastOnce, ..MessageHead::default() })
+}
+
+pub fn numbered(n: u64, len: usize) -> Message {
+    let mut payload = n.to_le_bytes().to_vec();
+    payload.resize(len.max(8), n as u8);
+    message("plant/7/temperature", &payload)
+}
+
+pub fn enqueue(queue: u32, seq: Seq, message: Message) -> Op {
+    let options = DeliveryOptions { qos: Qos::AtLeastOnce, ..DeliveryOptions::default() };
+    Op::Enqueue { message, targets: [Target { queue: QueueId(queue), seq, options }].into_iter().collect() }
+}
+
+pub fn settle(queue: u32, first: Seq, count: u64, bytes: u64) -> Op {
+    Op::Settle { queue: QueueId(queue), first, count, bytes }
+}
+
+/// An open store and the events it has sent.
+pub struct Driver {
+    pub store: Store,
+    pub recovered: Recovered,
+    bell: Receiver<()>,
+    events: VecDeque<StoreEvent>,
+    next_batch: u64,
+    pub durable: BatchId,
+}
+
+impl Driver {
+    pub fn open(options: StoreOptions) -> Result<Self, StoreError> {
+        let (tx, bell) = channel();
+        let tx = Mutex::new(tx);
+        let notify = Arc::new(move || {
+            let _ = tx.lock().unwrap().send(());
+        });
+        let (store, recovered) = Store::open(options, notify)?;
+        let events = VecDeque::new();
+        Ok(Self { store, recovered, bell, events, next_batch: 0, durable: BatchId(0) })
+    }
+
+    pub fn submit(&mut self, ops: Vec<Op>, urgent: bool) -> BatchId {
+        self.next_batch += 1;
+        let id = BatchId(self.next_batch);
+        let memory = ops.len() * 64;
+        self.store.submit(Batch { id, ops, urgent, wall: Wall(self.next_batch), memory });
+        id
+    }
+
+    pub fn commit(&mut self, ops: Vec<Op>) {
+        let id = self.submit(ops, true);
+        self.wait_durable(id);
+    }
+
+    /// The next event that is no receipt; receipts are noted.
+    pub fn next_event(&mut self) -> StoreEvent {
+        loop {
+            match self.events.pop_front() {
+                Some(StoreEvent::Committed(c)) => self.durable = self.durable.max(c.through()),
+                Some(event) => return event,
+                None => self.wait(),
+            }
+        }
+    }
+
+    pub fn wait_durable(&mut self, id: BatchId) {
+        while self.durable < id {
+            match self.events.iter().position(|e| matches!(e, StoreEvent::Committed(_))) {
+                Some(at) => {
+                    if let Some(StoreEvent::Committed(c)) = self.events.remove(at) {
+                        self.durable = self.durable.max(c.through());
+                    }
+                }
+                None => self.wait(),
+            }
+        }
+    }
+
+    fn wait(&mut self) {
+        self.bell.recv_timeout(EVENT_WAIT).expect("the store answers");
+        let mut out = vec![];
+        self.store.poll_events(&mut out);
+        if let Some(StoreEvent::Failed(reason)) = out.iter().find(|e| matches!(e, StoreEvent::Failed(_))) {
+            panic!("the store failed: {reason}");
+        }
+        self.events.extend(out);
+    }
+
+    pub fn page(&mut self, queue: u32, from: Seq, bytes_max: u32) -> Page {
+        let request = PageRequest { queue: QueueId(queue), from, bytes_max, messages_max: 10_000 };
+        self.store.load(request);
+        let mut others = vec![];
+        loop {
+            match self.next_event() {
+                StoreEvent::Page(page) => {
+                    self.events.extend(others);
+                    return page;
+                }
+                other => others.push(other),
+            }
+        }
+    }
+
+    /// Everything unsettled from `from` on.
+    pub fn read_all(&mut self, queue: u32, mut from: Seq) -> Vec<PageEntry> {
+        let mut all = vec![];
+        loop {
+            let page = self.page(queue, from, 64 << 10);
+            if page.entries.is_empty() {
+                return all;
+            }
+            from = page.next;
+            all.extend(page.entries);
+        }
+    }
+}
+
+/// Numbers that look random and depend on the seed only.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    pub fn chance(&mut self, one_in: u64) -> bool {
+        self.below(one_in) == 0
+    }
+}

@@ -1,0 +1,376 @@
+//! The threads around the store's logic, and the gate at which the driver hands over its batches.
+//!
+//! `writer` takes whatever is queued, commits it, and answers; `checkpoint` runs one checkpoint at a time and looks after disk
+//! space in between; `loader` reads pages. They decide nothing that the modules they call could decide.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::checkpoint::{self, Outcome};
+use super::cold_read::ColdReader;
+use super::contract::{Batch, PageRequest, StoreEvent};
+use super::counters::add;
+use super::error::StoreError;
+use super::hot::Snapshot;
+use super::loader;
+use super::shared::Shared;
+use super::writer::{Cause, Staged, Writer};
+
+/// Batches that nobody waits for are written once they have this many bytes.
+const LINGER_BYTES_MAX: u64 = 256 << 10;
+
+/// How often the disk is looked at, and a full one is tried again.
+const DISK_CHECK_EVERY: Duration = Duration::from_secs(5);
+
+/// How often the file's size is compared with its content.
+const SPACE_CHECK_EVERY: Duration = Duration::from_secs(30);
+
+/// After so long without work, settled segments are removed.
+const IDLE_AFTER: Duration = Duration::from_secs(5);
+
+/// How long closing waits for a full disk.
+const CLOSE_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// What the driver hands over, in order.
+pub enum Item {
+    /// To be made durable.
+    Batch(Batch),
+    /// To be answered once everything before is in the index.
+    Load(PageRequest),
+}
+
+/// How a store is to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Not yet.
+    Open,
+    /// Commit everything, take a last checkpoint.
+    Close,
+    /// Stop at once.
+    Abandon,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waiting {
+    No,
+    /// For anything at all.
+    Idle,
+    /// Until the linger time is over, or for something urgent.
+    Armed,
+}
+
+struct Inbox {
+    items: VecDeque<Item>,
+    bytes: u64,
+    urgent: bool,
+    outcome: Option<Outcome>,
+    ending: Ending,
+    failed: bool,
+    waiting: Waiting,
+}
+
+/// Where the driver and the threads meet.
+pub struct Gate {
+    inbox: Mutex<Inbox>,
+    bell: Condvar,
+}
+
+impl Default for Gate {
+    fn default() -> Self {
+        let inbox = Inbox {
+            items: VecDeque::new(),
+            bytes: 0,
+            urgent: false,
+            outcome: None,
+            ending: Ending::Open,
+            failed: false,
+            waiting: Waiting::No,
+        };
+        Self { inbox: Mutex::new(inbox), bell: Condvar::new() }
+    }
+}
+
+impl Gate {
+    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands over a batch. Wakes the writer only if it has reason to work now.
+    pub fn submit(&self, batch: Batch) {
+        let mut inbox = self.inbox();
+        inbox.urgent |= batch.urgent;
+        inbox.bytes += batch.memory as u64;
+        inbox.items.push_back(Item::Batch(batch));
+        self.ring(&inbox);
+    }
+
+    /// Hands over a page request.
+    pub fn load(&self, request: PageRequest) {
+        let mut inbox = self.inbox();
+        inbox.urgent = true;
+        inbox.items.push_back(Item::Load(request));
+        self.ring(&inbox);
+    }
+
+    /// Says how to end.
+    pub fn end(&self, ending: Ending) {
+        self.inbox().ending = ending;
+        self.bell.notify_all();
+    }
+
+    /// Makes the writer look around: something has failed.
+    pub fn wake(&self) {
+        self.inbox().failed = true;
+        self.bell.notify_all();
+    }
+
+    fn put_outcome(&self, outcome: Outcome) {
+        self.inbox().outcome = Some(outcome);
+        self.bell.notify_all();
+    }
+
+    fn ring(&self, inbox: &Inbox) {
+        let wake = match inbox.waiting {
+            Waiting::No => false,
+            Waiting::Idle => true,
+            Waiting::Armed => inbox.urgent || inbox.bytes >= LINGER_BYTES_MAX,
+        };
+        if wake {
+            self.bell.notify_all();
+        }
+    }
+
+    /// Sleeps until there is reason to work or `until` has come; then moves what is there to `items`.
+    fn wait(&self, wish: Wish, items: &mut VecDeque<Item>) -> (Option<Outcome>, Ending) {
+        let mut inbox = self.inbox();
+        loop {
+            let for_items = match wish.waiting {
+                Waiting::Idle => !inbox.items.is_empty(),
+                Waiting::Armed => inbox.urgent || inbox.bytes >= LINGER_BYTES_MAX,
+                Waiting::No => false,
+            };
+            let ended = inbox.ending == Ending::Abandon || (inbox.ending == Ending::Close && wish.may_end);
+            let now = Instant::now();
+            if for_items || inbox.outcome.is_some() || ended || inbox.failed || now >= wish.until {
+                break;
+            }
+            inbox.waiting = wish.waiting;
+            let result = self.bell.wait_timeout(inbox, wish.until - now);
+            inbox = result.unwrap_or_else(PoisonError::into_inner).0;
+            inbox.waiting = Waiting::No;
+        }
+        items.append(&mut inbox.items);
+        inbox.urgent = false;
+        inbox.bytes = 0;
+        (inbox.outcome.take(), inbox.ending)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Wish {
+    waiting: Waiting,
+    until: Instant,
+    may_end: bool,
+}
+
+/// A checkpoint to run.
+pub struct Job {
+    /// What to write.
+    pub snapshot: Snapshot,
+    /// Somebody waits for the end: do not trickle.
+    pub hurry: bool,
+}
+
+/// The writer's thread.
+pub struct WriterThread {
+    /// Its logic.
+    pub writer: Writer,
+    /// For all threads.
+    pub shared: Arc<Shared>,
+    /// Where work comes from.
+    pub gate: Arc<Gate>,
+    /// To the checkpoint's thread.
+    pub jobs: SyncSender<Job>,
+    /// To the loader's thread.
+    pub loads: Sender<PageRequest>,
+    /// How long a batch that is not urgent may wait.
+    pub linger: Duration,
+    /// Taken from the gate, not staged yet.
+    pub queue: VecDeque<Item>,
+}
+
+impl WriterThread {
+    /// Runs until the store is closed, abandoned or has failed.
+    pub fn run(mut self) {
+        if let Err(error) = self.serve() {
+            self.shared.fail(&error.to_string());
+        }
+        // What waits will never be done; the memory is free.
+        self.shared.counters.pending_bytes.store(0, Ordering::Relaxed);
+    }
+
+    fn serve(&mut self) -> Result<(), StoreError> {
+        let mut flush_by: Option<Instant> = None;
+        let mut blocked = false;
+        let mut closing_since = None;
+        loop {
+            let now = Instant::now();
+            let wish = match flush_by {
+                _ if blocked => Wish { waiting: Waiting::No, until: now + DISK_CHECK_EVERY, may_end: false },
+                Some(until) => Wish { waiting: Waiting::Armed, until, may_end: true },
+                None => Wish { waiting: Waiting::Idle, until: now + IDLE_AFTER, may_end: true },
+            };
+            let (outcome, ending) = self.gate.wait(wish, &mut self.queue);
+            if ending == Ending::Abandon || self.shared.has_failed() {
+                return Ok(());
+            }
+            let timed_out = Instant::now() >= wish.until;
+            if let Some(outcome) = outcome {
+                self.writer.end_checkpoint(outcome);
+            } else if blocked && timed_out {
+                self.writer.retry_after_full();
+            }
+            let (was_blocked, urgent) = self.stage_all()?;
+            blocked = was_blocked;
+            let due = flush_by.is_some_and(|at| Instant::now() >= at);
+            if urgent || due || ending == Ending::Close || self.writer.staged_bytes() >= LINGER_BYTES_MAX {
+                self.commit()?;
+            }
+            let deadline = || flush_by.unwrap_or_else(|| Instant::now() + self.linger);
+            flush_by = self.writer.has_staged().then(deadline);
+            if timed_out && flush_by.is_none() && !blocked {
+                self.checkpoint(Cause::Idle);
+            }
+            if ending == Ending::Close {
+                if !blocked && self.queue.is_empty() {
+                    return self.last_checkpoint();
+                }
+                let since = *closing_since.get_or_insert_with(Instant::now);
+                if since.elapsed() > CLOSE_WAIT_MAX {
+                    return Err(StoreError::Options("closing found no room for the last batches".to_owned()));
+                }
+            }
+        }
+    }
+
+    /// Stages what is queued, committing in between where a record is full. Returns whether a batch waits for room, and
+    /// whether somebody waits for what is staged.
+    fn stage_all(&mut self) -> Result<(bool, bool), StoreError> {
+        let mut urgent = false;
+        while let Some(item) = self.queue.pop_front() {
+            let mut batch = match item {
+                Item::Batch(batch) => batch,
+                Item::Load(request) => {
+                    // The loader is gone only after a failure that it has reported.
+                    let _ = self.loads.send(request);
+                    continue;
+                }
+            };
+            let (wants, memory) = (batch.urgent, batch.memory as u64);
+            loop {
+                match self.writer.stage(batch)? {
+                    Staged::Taken => break,
+                    Staged::FlushFirst(back) => {
+                        batch = back;
+                        urgent = false;
+                        self.commit()?;
+                    }
+                    Staged::NoRoom(back, bytes) => {
+                        self.queue.push_front(Item::Batch(back));
+                        self.checkpoint(Cause::Room(bytes));
+                        return Ok((true, urgent));
+                    }
+                }
+            }
+            urgent |= wants;
+            self.shared.counters.pending_bytes.fetch_sub(memory, Ordering::Relaxed);
+        }
+        Ok((false, urgent))
+    }
+
+    fn commit(&mut self) -> Result<(), StoreError> {
+        if let Some(committed) = self.writer.flush()? {
+            if self.shared.has_failed() {
+                return Ok(());
+            }
+            self.shared.outbox.push(StoreEvent::Committed(committed));
+        }
+        self.checkpoint(Cause::Threshold);
+        Ok(())
+    }
+
+    fn checkpoint(&mut self, cause: Cause) {
+        if let Some(snapshot) = self.writer.start_checkpoint(cause) {
+            let hurry = matches!(cause, Cause::Close);
+            // The thread is gone only after a failure that it has reported.
+            let _ = self.jobs.send(Job { snapshot, hurry });
+        }
+    }
+
+    fn last_checkpoint(&mut self) -> Result<(), StoreError> {
+        self.wait_for_checkpoint();
+        self.checkpoint(Cause::Close);
+        self.wait_for_checkpoint();
+        Ok(())
+    }
+
+    fn wait_for_checkpoint(&mut self) {
+        let until = Instant::now() + CLOSE_WAIT_MAX;
+        while self.writer.checkpoint_under_way() && Instant::now() < until && !self.shared.has_failed() {
+            let soon = Instant::now() + Duration::from_millis(200);
+            let wish = Wish { waiting: Waiting::No, until: soon.min(until), may_end: false };
+            let mut late = VecDeque::new();
+            if let (Some(outcome), _) = self.gate.wait(wish, &mut late) {
+                self.writer.end_checkpoint(outcome);
+            }
+        }
+    }
+}
+
+/// The checkpoint's thread: ends when the writer's is gone.
+pub fn run_checkpoints(shared: &Shared, gate: &Gate, jobs: &Receiver<Job>) {
+    let mut looked_at_space = Instant::now();
+    let region = shared.cold.region();
+    loop {
+        let result = match jobs.recv_timeout(DISK_CHECK_EVERY) {
+            Ok(job) => {
+                region.trickle.store(!job.hurry, Ordering::Relaxed);
+                checkpoint::run(shared, job.snapshot).map(|outcome| gate.put_outcome(outcome))
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                shared.check_capacity();
+                if looked_at_space.elapsed() < SPACE_CHECK_EVERY {
+                    continue;
+                }
+                looked_at_space = Instant::now();
+                region.trickle.store(true, Ordering::Relaxed);
+                checkpoint::give_space_back(shared).map(|_| ())
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+        };
+        region.trickle.store(false, Ordering::Relaxed);
+        if let Err(error) = result {
+            shared.fail(&error.to_string());
+            gate.wake();
+            break;
+        }
+    }
+}
+
+/// The loader's thread: ends when the writer's is gone.
+pub fn run_loader(shared: &Shared, loads: &Receiver<PageRequest>) {
+    let mut reader = ColdReader::default();
+    while let Ok(request) = loads.recv() {
+        match loader::serve(shared, &mut reader, &request) {
+            Ok(page) => shared.outbox.push(StoreEvent::Page(page)),
+            Err(error) => {
+                add(&shared.counters.segments_damaged, 1);
+                shared.fail(&error.to_string());
+                break;
+            }
+        }
+    }
+}
