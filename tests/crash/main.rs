@@ -1,5 +1,151 @@
-//! Stub.
+//! Kills the gateway under mixed load, again and again, and compares what is left with what was acknowledged.
+//!
+//! `TIDEGATE_KILLS` sets the number of kills, `TIDEGATE_SEED` repeats a sequence of choices. Moments are chosen by progress
+//! of the load and at random: under load, shortly after a start (during recovery), and during a shutdown.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../harness/mod.rs"]
 mod harness;
+
+mod outbox;
+mod publisher;
+mod retained;
+mod subscriber;
+mod subscriptions;
+mod wills;
+mod world;
+
+use std::time::Duration;
+
+use harness::{Gateway, GatewayOptions, Login, Message, Random, Version};
+use publisher::Publisher;
+use subscriber::{Manner, Subscriber};
+use world::World;
+
+/// Kills of a run that does not say otherwise.
+const KILLS_DEFAULT: u64 = 20;
+
+/// Publishers under load.
+const PUBLISHERS: usize = 4;
+
+/// Messages that each publisher may send between two kills: at least and at most.
+const GRANT: (u64, u64) = (20, 120);
+
+/// Longest delay in milliseconds from the moment that the progress calls for a kill to the kill.
+const DELAY_MS: u64 = 20;
+
+/// Longest life in milliseconds of a process that is killed during its start.
+const EARLY_MS: u64 = 60;
+
+/// Longest time in milliseconds from SIGTERM to SIGKILL.
+const STOP_MS: u64 = 40;
+
+fn kills() -> u64 {
+    std::env::var("TIDEGATE_KILLS")
+        .ok()
+        .map_or(KILLS_DEFAULT, |text| text.parse().expect("TIDEGATE_KILLS is a number"))
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_and_nothing_of_level_2_comes_twice_whenever_the_gateway_is_killed() {
+    let mut random = Random::for_test("kills");
+    let options = GatewayOptions::new().set("limits.will_grace=1s").set("log.level=info");
+    // A small ring and little memory bring checkpoints and queues on disk only into play.
+    let options = options
+        .set("store.ring=1MiB")
+        .set("limits.queue_memory_max=256KiB")
+        .set("limits.queue_window_max=32KiB");
+    let mut gateway = options.start();
+    let world = World::new(gateway.address());
+    let mut subscribers = subscribers(&mut random);
+    subscribers.iter_mut().for_each(|subscriber| subscriber.begin(&world));
+    std::thread::scope(|scope| {
+        for number in 0..PUBLISHERS {
+            let (world, random) = (&world, random.branch());
+            scope.spawn(move || world.guarded(|| Publisher::new(number, random).run(world)));
+        }
+        for subscriber in &mut subscribers {
+            let world = &world;
+            scope.spawn(move || world.guarded(|| subscriber.run(world)));
+        }
+        let (world, choices) = (&world, [random.branch(), random.branch(), random.branch()]);
+        let [retained, subscriptions, wills] = choices;
+        scope.spawn(move || world.guarded(|| retained::run(world, retained)));
+        scope.spawn(move || world.guarded(|| subscriptions::run(world, subscriptions)));
+        scope.spawn(move || world.guarded(|| wills::run(world, wills)));
+        world.guarded(|| kill_again_and_again(world, &mut gateway, &mut random));
+    });
+    // All is there. Once more: what was settled must stay settled.
+    gateway.kill();
+    gateway.restart();
+    nothing_is_left(&gateway, &world, &mut subscribers);
+    eprintln!("{}", world.report());
+}
+
+/// Live ones and ones that come and go, of both versions.
+fn subscribers(random: &mut Random) -> Vec<Subscriber> {
+    [
+        (Version::V5, Manner::Live),
+        (Version::V311, Manner::Live),
+        (Version::V5, Manner::ComesAndGoes),
+        (Version::V311, Manner::ComesAndGoes),
+        (Version::V5, Manner::Away),
+    ]
+    .into_iter()
+    .enumerate()
+    .map(|(number, (version, manner))| Subscriber::new(number, version, manner, random.branch()))
+    .collect()
+}
+
+fn kill_again_and_again(world: &World, gateway: &mut Gateway, random: &mut Random) {
+    for kill in 0..kills() {
+        world.next_round();
+        match random.below(100) {
+            0..15 => pause(random.below(EARLY_MS)),
+            15..30 => {
+                progress(world, gateway, random);
+                gateway.signal_stop();
+                pause(random.below(STOP_MS));
+            }
+            _ => {
+                progress(world, gateway, random);
+                pause(random.below(DELAY_MS));
+            }
+        }
+        gateway.kill();
+        gateway.spawn();
+        if kill % 20 == 19 {
+            eprintln!("{} kills: {}", kill + 1, world.report());
+        }
+    }
+    progress(world, gateway, random);
+    world.end();
+    world.wait_until("all is delivered", || world.is_complete() || ended(gateway));
+}
+
+/// Lets the load go on up to a random point.
+fn progress(world: &World, gateway: &mut Gateway, random: &mut Random) {
+    let grant = random.between(GRANT.0, GRANT.1);
+    world.grant(grant);
+    let target = world.acknowledged() + random.below(grant * PUBLISHERS as u64 * 9 / 10);
+    world.wait_until("acknowledgements", || world.acknowledged() >= target || ended(gateway));
+}
+
+/// A gateway that ends by itself is a fault.
+fn ended(gateway: &mut Gateway) -> bool {
+    assert!(!gateway.has_ended(), "the gateway has ended by itself");
+    false
+}
+
+fn pause(millis: u64) {
+    std::thread::sleep(Duration::from_millis(millis));
+}
+
+fn nothing_is_left(gateway: &Gateway, world: &World, subscribers: &mut [Subscriber]) {
+    let mut publisher = Login::fresh(Version::V5, "end").open(gateway.address()).unwrap();
+    publisher.publish(&Message::new("load/end", "end", 2)).unwrap();
+    for subscriber in subscribers {
+        subscriber.read_to_the_end(world);
+    }
+    gateway.await_status("empty queues", |status| (status["queues_total"]["messages"] == 0).then_some(()));
+}

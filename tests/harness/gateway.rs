@@ -200,6 +200,11 @@ impl Gateway {
         Pid::from_child(self.child.as_ref().expect("the gateway runs"))
     }
 
+    /// The process has ended without being asked to.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.as_mut().is_some_and(|child| child.try_wait().is_ok_and(|status| status.is_some()))
+    }
+
     /// SIGKILL, and waits for the end.
     pub fn kill(&mut self) {
         let mut child = self.child.take().expect("the gateway runs");

@@ -7,6 +7,7 @@
 mod admin;
 mod client;
 mod gateway;
+mod ledger;
 mod login;
 mod packet;
 mod proxy;
@@ -15,6 +16,7 @@ mod wait;
 
 pub use client::{Client, Filter, SHORT};
 pub use gateway::{Gateway, GatewayOptions, Stopped, free_port, run_program};
+pub use ledger::{Ledger, Taken};
 pub use login::{Login, Will};
 pub use packet::{Connack, Message, Packet};
 pub use proxy::Proxy;

@@ -1,0 +1,58 @@
+//! The programs of others that the tests need.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// All of them, found.
+#[derive(Clone, Debug)]
+pub struct Tools {
+    pub mosquitto: PathBuf,
+    pub mosquitto_pub: PathBuf,
+    pub python: OsString,
+    pub node: PathBuf,
+}
+
+impl Tools {
+    /// `None`, said loudly, when something is missing and that is allowed.
+    ///
+    /// # Panics
+    /// Something is missing in CI, without `TIDEGATE_ALLOW_SKIP=1`.
+    pub fn find() -> Option<Self> {
+        match Self::look() {
+            Ok(tools) => Some(tools),
+            Err(missing) => {
+                let allowed = std::env::var_os("TIDEGATE_ALLOW_SKIP").is_some_and(|value| value == "1");
+                let in_ci = std::env::var_os("CI").is_some();
+                assert!(allowed || !in_ci, "{missing}; see tests/README.md");
+                eprintln!("SKIPPED, NOTHING WAS TESTED: {missing}; see tests/README.md");
+                None
+            }
+        }
+    }
+
+    fn look() -> Result<Self, String> {
+        let python = std::env::var_os("TIDEGATE_PYTHON").unwrap_or_else(|| "python3".into());
+        let tools = Self {
+            mosquitto: program("mosquitto")?,
+            mosquitto_pub: program("mosquitto_pub")?,
+            python,
+            node: program("node")?,
+        };
+        works(Command::new(&tools.python).args(["-c", "import paho.mqtt.client"]), "paho-mqtt for Python")?;
+        works(Command::new(&tools.node).args(["-e", "require('mqtt')"]), "the package mqtt for node")?;
+        Ok(tools)
+    }
+}
+
+fn program(name: &str) -> Result<PathBuf, String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/local/sbin".into()]);
+    let mut candidates = folders.map(|folder| folder.join(name));
+    candidates.find(|candidate| candidate.is_file()).ok_or_else(|| format!("{name} is missing"))
+}
+
+fn works(command: &mut Command, what: &str) -> Result<(), String> {
+    let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if status.is_ok_and(|status| status.success()) { Ok(()) } else { Err(format!("{what} is missing")) }
+}
