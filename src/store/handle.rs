@@ -130,6 +130,8 @@ impl Store {
             loads: loads_tx,
             linger,
             queue: VecDeque::new(),
+            blocked: false,
+            flush_by: None,
         };
         shared.check_capacity();
         let mut store = Self { shared: shared.clone(), gate: gate.clone(), threads: Vec::new() };

@@ -261,3 +261,24 @@ fn a_deleted_queue_is_gone_with_its_messages_and_its_number_is_not_reused() {
     assert!(run.page(2, 1, 1000).entries.is_empty());
     assert_eq!(run.read_all(1, 1).len(), 2000);
 }
+
+#[test]
+fn a_lone_commit_is_one_block_and_one_sync_and_settled_messages_never_reach_the_database() {
+    let (_folder, path) = folder();
+    let mut run = Driver::open(options(&path)).unwrap();
+    let size = u64::from(numbered(1, 100).size());
+    run.commit(vec![Op::CreateQueue { queue: QueueId(1) }]);
+    for seq in 1..=1000 {
+        let mut ops = vec![enqueue(1, seq, numbered(seq, 100))];
+        if seq > 5 {
+            ops.push(settle(1, seq - 5, 1, size));
+        }
+        run.commit(ops);
+    }
+    let all = run.store.counters().all();
+    let count = |name: &str| all.iter().find(|(n, _)| *n == name).unwrap().1;
+    assert_eq!((count("commits"), count("ring_syncs"), count("ring_bytes")), (1001, 1001, 1001 * 4096));
+    assert!(count("checkpoints") >= 4);
+    assert_eq!(count("messages_folded"), 0);
+    assert_eq!((count("messages_enqueued"), count("messages_settled")), (1000, 995));
+}

@@ -200,80 +200,109 @@ struct Tally {
     checkpoints: u64,
 }
 
-/// Cuts the power `cuts` times on one ever older store. With a control, differences are counted and the store starts afresh.
-fn torture(seed: u64, cuts: u64, style: CutStyle, control: &Control) -> Tally {
-    let mut random = Random(seed);
-    let fresh = {
-        let media: Arc<dyn super::Media> = Arc::new(SimMedia::default());
-        recover::create(&media, &SETTINGS).unwrap();
-        let mut image = vec![0; media.size().unwrap() as usize];
-        media.read_at(0, &mut image).unwrap();
-        image
-    };
-    let mut tally = Tally::default();
-    let mut media = Arc::new(SimMedia::holding(fresh.clone()));
-    let mut expected = vec![Model::new()];
-    while tally.cuts < cuts {
-        if random.chance(4) {
-            media.cut_power_after(1 + random.below(12));
+impl Control {
+    fn is_on(&self) -> bool {
+        self.release_early || self.lie_every.is_some()
+    }
+}
+
+/// One store that lives through many power cuts. With a control, differences are counted and the store starts afresh.
+struct Torture<'a> {
+    seed: u64,
+    random: Random,
+    style: CutStyle,
+    control: &'a Control,
+    fresh: Vec<u8>,
+    media: Arc<SimMedia>,
+    /// What may be found after the next opening.
+    expected: Vec<Model>,
+    tally: Tally,
+}
+
+impl Torture<'_> {
+    fn cut(&mut self) {
+        let random = &mut self.random;
+        self.media = Arc::new(self.media.after_power_cut(self.style, &mut || random.next()));
+    }
+
+    fn found_bad(&mut self, what: &str) {
+        assert!(self.control.is_on(), "seed {}, cut {}: {what}", self.seed, self.tally.cuts);
+        self.tally.bad += 1;
+        self.tally.cuts += 1;
+        self.media = Arc::new(SimMedia::holding(self.fresh.clone()));
+        self.expected = vec![Model::new()];
+    }
+
+    /// Opens the store, compares it, works until the power fails.
+    fn round(&mut self) {
+        if self.random.chance(4) {
+            self.media.cut_power_after(1 + self.random.below(12));
         }
-        let opened = World::open(media.clone(), random.next(), Model::new());
-        let (mut world, recovered) = match opened {
-            Ok(opened) => opened,
-            Err(error) => {
-                if media.is_off() {
-                    tally.cuts_in_recovery += 1;
-                    media = Arc::new(media.after_power_cut(style, &mut || random.next()));
-                } else {
-                    assert!(control.lie_every.is_some() || control.release_early, "seed {seed}: {error}");
-                    tally.bad += 1;
-                    media = Arc::new(SimMedia::holding(fresh.clone()));
-                    expected = vec![Model::new()];
+        let opened = World::open(self.media.clone(), self.random.next(), Model::new());
+        let compared = opened.map(|(world, recovered)| {
+            let all: Vec<_> = self.expected.iter().map(|m| difference(&world, &recovered, m)).collect();
+            (world, all)
+        });
+        if self.media.is_off() {
+            self.tally.cuts_in_recovery += 1;
+            return self.cut();
+        }
+        match compared {
+            Err(error) => self.found_bad(&error.to_string()),
+            Ok((world, differences)) => match differences.iter().position(Option::is_none) {
+                Some(at) => {
+                    let model = self.expected.swap_remove(at);
+                    self.work(world, &model);
                 }
-                continue;
-            }
-        };
-        let differences: Vec<_> = expected.iter().map(|m| difference(&world, &recovered, m)).collect();
-        if media.is_off() {
-            tally.cuts_in_recovery += 1;
-            drop(world);
-            media = Arc::new(media.after_power_cut(style, &mut || random.next()));
-            continue;
+                None => {
+                    drop(world);
+                    self.found_bad(&format!("{differences:#?}"));
+                }
+            },
         }
-        let found = differences.iter().position(Option::is_none);
-        let model = match found {
-            Some(at) => expected.swap_remove(at),
-            None => {
-                let is_control = control.lie_every.is_some() || control.release_early;
-                assert!(is_control, "seed {seed}, cut {}: {differences:#?}", tally.cuts);
-                tally.bad += 1;
-                tally.cuts += 1;
-                drop(world);
-                media = Arc::new(SimMedia::holding(fresh.clone()));
-                expected = vec![Model::new()];
-                continue;
-            }
-        };
+    }
+
+    fn work(&mut self, mut world: World, model: &Model) {
         {
             let mut side = world.side.lock().unwrap();
-            (side.model, side.acked) = (model.clone(), model);
+            (side.model, side.acked) = (model.clone(), model.clone());
         }
-        world.release_early = control.release_early;
-        if let Some(n) = control.lie_every {
-            media.lie_every(n);
+        world.release_early = self.control.release_early;
+        if let Some(n) = self.control.lie_every {
+            self.media.lie_every(n);
         }
-        let most = if random.chance(3) { 1500 } else { 120 };
-        media.cut_power_after(1 + random.below(most));
+        let most = if self.random.chance(3) { 1500 } else { 120 };
+        self.media.cut_power_after(1 + self.random.below(most));
         world.run();
-        tally.cuts += 1;
+        self.tally.cuts += 1;
         let side = world.side.lock().unwrap();
-        tally.commits += side.commits;
-        tally.checkpoints += world.shared.counters.checkpoints.load(Ordering::Relaxed);
-        expected = std::iter::once(side.acked.clone()).chain(side.in_flight.clone()).collect();
+        self.tally.commits += side.commits;
+        self.tally.checkpoints += world.shared.counters.checkpoints.load(Ordering::Relaxed);
+        self.expected = std::iter::once(side.acked.clone()).chain(side.in_flight.clone()).collect();
         drop(side);
-        media = Arc::new(media.after_power_cut(style, &mut || random.next()));
+        self.cut();
     }
-    tally
+}
+
+fn torture(seed: u64, cuts: u64, style: CutStyle, control: &Control) -> Tally {
+    let media: Arc<dyn super::Media> = Arc::new(SimMedia::default());
+    recover::create(&media, &SETTINGS).unwrap();
+    let mut fresh = vec![0; media.size().unwrap() as usize];
+    media.read_at(0, &mut fresh).unwrap();
+    let mut torture = Torture {
+        seed,
+        random: Random(seed),
+        style,
+        control,
+        media: Arc::new(SimMedia::holding(fresh.clone())),
+        fresh,
+        expected: vec![Model::new()],
+        tally: Tally::default(),
+    };
+    while torture.tally.cuts < cuts {
+        torture.round();
+    }
+    torture.tally
 }
 
 fn torture_in(grain: u64, garbage: bool, salt: u64) {

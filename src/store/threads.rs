@@ -200,6 +200,10 @@ pub struct WriterThread {
     pub linger: Duration,
     /// Taken from the gate, not staged yet.
     pub queue: VecDeque<Item>,
+    /// The first of them waits for room in the ring.
+    pub blocked: bool,
+    /// When what is staged must be committed.
+    pub flush_by: Option<Instant>,
 }
 
 impl WriterThread {
@@ -213,39 +217,25 @@ impl WriterThread {
     }
 
     fn serve(&mut self) -> Result<(), StoreError> {
-        let mut flush_by: Option<Instant> = None;
-        let mut blocked = false;
         let mut closing_since = None;
         loop {
-            let now = Instant::now();
-            let wish = match flush_by {
-                _ if blocked => Wish { waiting: Waiting::No, until: now + DISK_CHECK_EVERY, may_end: false },
-                Some(until) => Wish { waiting: Waiting::Armed, until, may_end: true },
-                None => Wish { waiting: Waiting::Idle, until: now + IDLE_AFTER, may_end: true },
-            };
+            let wish = self.wish();
             let (outcome, ending) = self.gate.wait(wish, &mut self.queue);
             if ending == Ending::Abandon || self.shared.has_failed() {
                 return Ok(());
             }
             let timed_out = Instant::now() >= wish.until;
-            if let Some(outcome) = outcome {
-                self.writer.end_checkpoint(outcome);
-            } else if blocked && timed_out {
-                self.writer.retry_after_full();
+            match outcome {
+                Some(outcome) => self.writer.end_checkpoint(outcome),
+                None if self.blocked && timed_out => self.writer.retry_after_full(),
+                None => {}
             }
-            let (was_blocked, urgent) = self.stage_all()?;
-            blocked = was_blocked;
-            let due = flush_by.is_some_and(|at| Instant::now() >= at);
-            if urgent || due || ending == Ending::Close || self.writer.staged_bytes() >= LINGER_BYTES_MAX {
-                self.commit()?;
-            }
-            let deadline = || flush_by.unwrap_or_else(|| Instant::now() + self.linger);
-            flush_by = self.writer.has_staged().then(deadline);
-            if timed_out && flush_by.is_none() && !blocked {
+            self.turn(ending == Ending::Close)?;
+            if timed_out && self.flush_by.is_none() && !self.blocked {
                 self.checkpoint(Cause::Idle);
             }
             if ending == Ending::Close {
-                if !blocked && self.queue.is_empty() {
+                if !self.blocked && self.queue.is_empty() {
                     return self.last_checkpoint();
                 }
                 let since = *closing_since.get_or_insert_with(Instant::now);
@@ -254,6 +244,29 @@ impl WriterThread {
                 }
             }
         }
+    }
+
+    /// What to wait for.
+    fn wish(&self) -> Wish {
+        let now = Instant::now();
+        match self.flush_by {
+            _ if self.blocked => Wish { waiting: Waiting::No, until: now + DISK_CHECK_EVERY, may_end: false },
+            Some(until) => Wish { waiting: Waiting::Armed, until, may_end: true },
+            None => Wish { waiting: Waiting::Idle, until: now + IDLE_AFTER, may_end: true },
+        }
+    }
+
+    /// Stages everything and commits it if somebody waits, it has waited long enough, or there is much of it.
+    fn turn(&mut self, closing: bool) -> Result<(), StoreError> {
+        let (blocked, urgent) = self.stage_all()?;
+        self.blocked = blocked;
+        let due = self.flush_by.is_some_and(|at| Instant::now() >= at);
+        if urgent || due || closing || self.writer.staged_bytes() >= LINGER_BYTES_MAX {
+            self.commit()?;
+        }
+        let deadline = || self.flush_by.unwrap_or_else(|| Instant::now() + self.linger);
+        self.flush_by = self.writer.has_staged().then(deadline);
+        Ok(())
     }
 
     /// Stages what is queued, committing in between where a record is full. Returns whether a batch waits for room, and
