@@ -14,6 +14,8 @@
 
 mod acks;
 pub mod api;
+#[cfg(test)]
+mod check;
 mod connect;
 mod deliver;
 mod disconnect;
@@ -25,6 +27,8 @@ mod restore;
 mod retain;
 mod stats;
 mod subscribe;
+#[cfg(test)]
+mod tests;
 mod tick;
 mod wills;
 
