@@ -198,6 +198,13 @@ impl Broker {
         self.batch.take(now.wall)
     }
 
+    /// Memory of the operations that the next batch will hold so far, in bytes. The store bounds the size of one batch, so a
+    /// driver takes it before it grows large.
+    #[must_use]
+    pub fn batch_memory(&self) -> usize {
+        self.batch.memory()
+    }
+
     /// While a connection is congested, QoS 0 messages for it are dropped and others wait in its queue.
     pub fn set_congested(&mut self, conn: ConnId, congested: bool, now: Now) {
         let Some(&key) = self.conns.get(&conn) else { return };

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use socket2::SockRef;
 use tokio::net::tcp::OwnedWriteHalf;
-use tokio::sync::Notify;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{Notify, mpsc};
 use tracing::error;
 
-use crate::broker::api::ConnId;
+use crate::broker::api::{ClientEvent, ConnId, Delivery};
 use crate::driver::shell::{PeerIo, Shell};
 use crate::net::hub::{Hub, Output};
 use crate::store::contract::StoreEvent;
@@ -41,12 +42,7 @@ pub async fn run(shell: Rc<Shell>) {
 fn round(shell: &Rc<Shell>) {
     let mut hub = shell.hub.borrow_mut();
     let now = shell.now();
-    shell.with_store(|store| {
-        if let Some(batch) = hub.take_batch(now) {
-            store.submit(batch);
-        }
-        hub.take_loads().for_each(|request| store.load(request));
-    });
+    shell.submit(&mut hub, now);
     let mut left = hub.dirty_len();
     while left > 0
         && let Some(id) = hub.next_dirty()
@@ -72,9 +68,7 @@ fn write(shell: &Rc<Shell>, hub: &mut Hub, id: ConnId) {
     match &*peer {
         PeerIo::Port(events) => {
             while let Some(event) = hub.next_port_event(id) {
-                if events.try_send(event).is_err() {
-                    hub.lost(id, shell.now());
-                }
+                send_to_port(shell, hub, id, events, event);
             }
         }
         PeerIo::Socket { blocked, .. } if blocked.get() => {}
@@ -87,6 +81,21 @@ fn write(shell: &Rc<Shell>, hub: &mut Hub, id: ConnId) {
                 let _ = SockRef::from(half.as_ref()).shutdown(std::net::Shutdown::Write);
             }
         }
+    }
+}
+
+/// The window bounds everything but QoS 0 messages: those a full port loses, counted; anything else is a fault of the link.
+fn send_to_port(
+    shell: &Shell,
+    hub: &mut Hub,
+    id: ConnId,
+    events: &mpsc::Sender<ClientEvent>,
+    event: ClientEvent,
+) {
+    match events.try_send(event) {
+        Ok(()) => {}
+        Err(TrySendError::Full(ClientEvent::Deliver(Delivery { id: None, .. }))) => hub.count_port_drop(),
+        Err(_) => hub.lost(id, shell.now()),
     }
 }
 

@@ -38,7 +38,10 @@ async fn run(shell: Rc<Shell>, id: ConnId, mut commands: mpsc::Receiver<ClientCo
 fn take_turn(shell: &Shell, id: ConnId, turn: &mut Vec<ClientCommand>) {
     let now = shell.now();
     let mut hub = shell.hub.borrow_mut();
-    turn.drain(..).for_each(|command| hub.command(id, command, now));
+    for command in turn.drain(..) {
+        hub.command(id, command, now);
+        shell.submit_if_large(&mut hub, now);
+    }
     hub.finish_turn(now);
     shell.flush.notify_one();
 }

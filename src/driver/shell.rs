@@ -120,6 +120,23 @@ impl Shell {
         self.store.borrow().as_ref().map(f)
     }
 
+    /// Hands the round's operations to the store, then the page requests, which must see them.
+    pub fn submit(&self, hub: &mut Hub, now: Now) {
+        self.with_store(|store| {
+            if let Some(batch) = hub.take_batch(now) {
+                store.submit(batch);
+            }
+            hub.take_loads().for_each(|request| store.load(request));
+        });
+    }
+
+    /// As [`submit`](Self::submit), once the operations are many.
+    pub fn submit_if_large(&self, hub: &mut Hub, now: Now) {
+        if hub.batch_is_large() {
+            self.submit(hub, now);
+        }
+    }
+
     /// The store is so far behind that nothing more may be read.
     #[must_use]
     pub fn store_is_behind(&self) -> bool {

@@ -28,6 +28,9 @@ use crate::time::{Mono, Now};
 
 /// How long the last bytes to a connection that ends may take, in milliseconds.
 const ENDING_MILLIS_MAX: u64 = 5_000;
+/// Operations that may gather for one batch before it is submitted ahead of the round's end, in bytes of memory. One turn adds at
+/// most a few times the largest packet, and the sum stays far below what the store takes at once.
+const BATCH_BYTES_HIGH: usize = 512 << 10;
 /// How often a connection that waits for us is looked at again, in milliseconds.
 const BLOCKED_RECHECK_MILLIS: u64 = 1_000;
 /// Partly received packets above this size grow with what arrives instead of being reserved whole.

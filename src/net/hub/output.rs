@@ -78,6 +78,11 @@ impl Hub {
         }
     }
 
+    /// A port had no place for a QoS 0 message.
+    pub fn count_port_drop(&mut self) {
+        self.traffic.dropped_at_port += 1;
+    }
+
     /// `n` bytes went out.
     pub fn wrote(&mut self, id: ConnId, n: usize, now: Now) {
         let Some(key) = self.key(id) else { return };
