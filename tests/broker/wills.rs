@@ -189,6 +189,8 @@ fn wills_of_clients_that_never_return_after_a_kill_are_published_after_the_grace
         let kept = Login::persistent(version, "kept").will(Will::new("will/kept", "kept", 1));
         let kept = kept.open(gateway.address()).unwrap();
         with_will(version, "polite").open(gateway.address()).unwrap().disconnect().unwrap();
+        // A goodbye has no answer; this one is behind it, and answered only when both are safe.
+        watcher.subscribe("fence", 0).unwrap();
         gateway.kill();
         gateway.restart();
         drop((fresh, kept));

@@ -51,10 +51,13 @@ fn nothing_acknowledged_is_lost_and_nothing_of_level_2_comes_twice_whenever_the_
     let mut random = Random::for_test("kills");
     let options = GatewayOptions::new().set("limits.will_grace=1s").set("log.level=info");
     // A small ring and little memory bring checkpoints and queues on disk only into play.
-    let options = options
-        .set("store.ring=1MiB")
-        .set("limits.queue_memory_max=256KiB")
-        .set("limits.queue_window_max=32KiB");
+    let small = [
+        "store.ring=1MiB",
+        "limits.packet_max=64KiB",
+        "limits.queue_memory_max=256KiB",
+        "limits.queue_window_max=32KiB",
+    ];
+    let options = small.iter().fold(options, |options, setting| options.set(setting));
     let mut gateway = options.start();
     let world = World::new(gateway.address());
     let mut subscribers = subscribers(&mut random);
