@@ -61,6 +61,7 @@ pub struct InlineStore {
     due: Option<Snapshot>,
     fold: Option<Fold>,
     blocked: bool,
+    died_folding: bool,
     sabotage: Sabotage,
 }
 
@@ -100,6 +101,7 @@ impl InlineStore {
             due: None,
             fold: None,
             blocked: false,
+            died_folding: false,
             sabotage,
         };
         Ok((store, recovered))
@@ -147,14 +149,17 @@ impl InlineStore {
         self.due.is_some() || self.fold.is_some()
     }
 
-    /// The checkpoint that is under way has begun to write.
+    /// A checkpoint has begun to write and not ended, or it met a failure.
     #[must_use]
     pub fn is_mid_fold(&self) -> bool {
-        self.fold.is_some()
+        self.fold.is_some() || self.died_folding
     }
 
     /// Stages what was handed over and commits it, if somebody waits for it or `linger_is_over`.
     pub fn turn(&mut self, linger_is_over: bool) {
+        if self.shared.has_failed() {
+            return;
+        }
         let result = self.stage_all().and_then(|urgent| {
             if urgent || linger_is_over { self.commit() } else { Ok(()) }
         });
@@ -244,7 +249,7 @@ impl InlineStore {
 
     /// Lets the checkpoint, if there is one, do up to `writes` writes; `None`: all.
     pub fn fold(&mut self, writes: Option<u32>) {
-        if let Some(snapshot) = self.due.take() {
+        if let Some(snapshot) = self.due.take_if(|_| !self.shared.has_failed()) {
             self.fold = Some(self.start(snapshot));
         }
         let mut left = writes;
@@ -291,6 +296,7 @@ impl InlineStore {
             Ok(outcome) => outcome.map(|outcome| self.writer.end_checkpoint(outcome)),
             Err(panic) => std::panic::resume_unwind(panic),
         };
+        self.died_folding |= result.is_err();
         self.note(result);
     }
 

@@ -143,6 +143,8 @@ impl Client {
 
     /// Sends CONNECT on a new connection.
     pub fn connect(&mut self, id: ConnId, clean: bool, random: &mut Random, ledger: &mut Ledger, now: Now) {
+        // Before MQTT 5.0 a clean session would also end with the connection: that is another part's.
+        let clean = clean && self.part.version.is_v5();
         self.lose(ledger);
         if let Some(n) = self.will.take() {
             ledger.abandon(n);

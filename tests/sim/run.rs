@@ -90,21 +90,3 @@ pub fn seed(seed: u64, control: Control) -> Result<Tally, String> {
     })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn campaign() {
-        let range = std::env::var("TIDEGATE_SIM_SEEDS").unwrap_or("1..11".into());
-        let (a, b) = range.split_once("..").unwrap();
-        let mut tally = Tally::default();
-        for n in a.parse::<u64>().unwrap()..b.parse().unwrap() {
-            match seed(n, Control::default()) {
-                Ok(one) => tally.add(&one),
-                Err(text) => panic!("{text}"),
-            }
-        }
-        println!("{tally:?}");
-    }
-}

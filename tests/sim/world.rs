@@ -1,5 +1,6 @@
 //! The world: the cast, the wires between it and the gateway, the disk, the clocks, and the order in which things happen.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use tidegate::net::hub::{Output, Turn};
@@ -30,53 +31,27 @@ pub struct Control {
     pub lie_every: Option<u64>,
 }
 
-/// What a run went through.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
-    pub runs: u64,
-    pub steps: u64,
-    pub cuts: u64,
-    pub cuts_in_checkpoint: u64,
-    pub cuts_in_recovery: u64,
-    pub kills: u64,
-    pub kills_in_checkpoint: u64,
-    pub restarts: u64,
-    pub failures: u64,
-    pub starts: u64,
-    pub checkpoints: u64,
-    pub commits: u64,
-    pub times_full: u64,
-    pub sent: u64,
-    pub received: u64,
-}
+/// What a run went through, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally(pub BTreeMap<&'static str, u64>);
 
 impl Tally {
-    pub fn add(&mut self, other: &Self) {
-        let mine: [&mut u64; 15] = self.fields();
-        let mut other = *other;
-        for (mine, theirs) in mine.into_iter().zip(other.fields()) {
-            *mine += *theirs;
-        }
+    pub fn count(&mut self, name: &'static str, n: u64) {
+        *self.0.entry(name).or_default() += n;
     }
 
-    fn fields(&mut self) -> [&mut u64; 15] {
-        [
-            &mut self.runs,
-            &mut self.steps,
-            &mut self.cuts,
-            &mut self.cuts_in_checkpoint,
-            &mut self.cuts_in_recovery,
-            &mut self.kills,
-            &mut self.kills_in_checkpoint,
-            &mut self.restarts,
-            &mut self.failures,
-            &mut self.starts,
-            &mut self.checkpoints,
-            &mut self.commits,
-            &mut self.times_full,
-            &mut self.sent,
-            &mut self.received,
-        ]
+    pub fn of(&self, name: &str) -> u64 {
+        self.0.get(name).copied().unwrap_or(0)
+    }
+
+    pub fn add(&mut self, other: &Self) {
+        other.0.iter().for_each(|(name, n)| self.count(name, *n));
+    }
+}
+
+impl std::fmt::Display for Tally {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|(name, n)| writeln!(f, "{n:>10} {name}"))
     }
 }
 
@@ -131,8 +106,9 @@ impl World {
             cut: Cut { style, again: 0 },
             capacity: None,
             black_hole: false,
-            tally: Tally { runs: 1, ..Tally::default() },
+            tally: Tally::default(),
         };
+        world.tally.count("runs", 1);
         world.start(0)?;
         Ok(world)
     }
@@ -153,8 +129,8 @@ impl World {
             if self.media.is_off() {
                 drop(started);
                 cuts = cuts.saturating_sub(1);
-                self.tally.cuts_in_recovery += 1;
-                self.tally.cuts += 1;
+                self.tally.count("power cuts during recovery", 1);
+                self.tally.count("power cuts", 1);
                 self.lose_power();
                 continue;
             }
@@ -172,7 +148,7 @@ impl World {
                     continue;
                 }
             };
-            self.tally.starts += 1;
+            self.tally.count("starts", 1);
             if let Some(n) = self.control.lie_every {
                 self.media.lie_every(n);
             }
@@ -201,14 +177,7 @@ impl World {
     fn end_process(&mut self) -> Verdict {
         let Some(gateway) = self.gateway.take() else { return Ok(()) };
         let now = gateway.now();
-        let counters = gateway.store.counters();
-        for (name, value) in counters.all() {
-            match name {
-                "checkpoints" => self.tally.checkpoints += value,
-                "commits" => self.tally.commits += value,
-                _ => {}
-            }
-        }
+        self.count_process(&gateway);
         drop(gateway);
         for client in &mut self.clients {
             if !self.random.chance(4) {
@@ -220,11 +189,37 @@ impl World {
         Ok(())
     }
 
+    fn count_process(&mut self, gateway: &Gateway) {
+        for (name, value) in gateway.store.counters().all() {
+            if matches!(name, "checkpoints" | "checkpoints_failed" | "commits" | "ring_waits" | "pages_loaded") {
+                self.tally.count(name, value);
+            }
+        }
+        let stats = gateway.hub.broker().stats();
+        for (name, value) in [
+            ("refused: quota", stats.refused_quota),
+            ("published again with QoS 2", stats.published_again),
+            ("redelivered", stats.redelivered),
+            ("dropped: oldest", stats.dropped_oldest),
+            ("dropped: expired", stats.dropped_expired),
+            ("dropped: congested", stats.dropped_congested),
+            ("shared: moved", stats.moved),
+            ("shared: returned", stats.returned),
+            ("wills", stats.wills),
+            ("takeovers", stats.takeovers),
+            ("sessions expired", stats.sessions_expired),
+            ("windows trimmed", stats.windows_trimmed),
+            ("violations", stats.violations),
+        ] {
+            self.tally.count(name, value);
+        }
+    }
+
     /// Carries out one step.
     pub fn step(&mut self, at: usize, step: &Step) -> Verdict {
         self.random = Random(step.seed);
         self.ledger.step = at;
-        self.tally.steps += 1;
+        self.tally.count("steps", 1);
         self.act(&step.action)?;
         let millis = 1 + self.random.below(30);
         self.pass(millis);
@@ -240,6 +235,8 @@ impl World {
             self.ledger.is_there(client.number);
         }
         self.ledger.pass_time(wall);
+        let full = self.gateway().hub.broker().gauges().store_full;
+        self.tally.count("steps with a full store", u64::from(full));
         self.gateway().check()
     }
 
@@ -318,8 +315,9 @@ impl World {
                 self.media.cut_power_after(*after);
             }
             Action::Kill => {
-                self.tally.kills += 1;
-                self.tally.kills_in_checkpoint += u64::from(self.gateway().store.is_mid_fold());
+                self.tally.count("kills", 1);
+                let in_checkpoint = u64::from(self.gateway().store.is_mid_fold());
+                self.tally.count("kills during a checkpoint", in_checkpoint);
                 let left = Arc::new(self.media.after_kill());
                 self.end_process()?;
                 self.media = left;
@@ -334,7 +332,7 @@ impl World {
 
     /// An orderly end and a new start.
     fn restart(&mut self) -> Verdict {
-        self.tally.restarts += 1;
+        self.tally.count("restarts", 1);
         let now = self.gateway().now();
         self.gateway().hub.shutdown(now);
         for _ in 0..4 {
@@ -344,22 +342,15 @@ impl World {
         }
         let Some(mut gateway) = self.gateway.take() else { return Ok(()) };
         gateway.submit();
-        let counters: Vec<_> = gateway.store.counters().all();
+        self.count_process(&gateway);
         let closed = gateway.store.close();
-        for (name, value) in counters {
-            match name {
-                "checkpoints" => self.tally.checkpoints += value,
-                "commits" => self.tally.commits += value,
-                _ => {}
-            }
-        }
         for client in &mut self.clients {
             client.read(&mut self.ledger, now)?;
             client.lose(&mut self.ledger);
         }
         self.orphans.clear();
         if self.media.is_off() {
-            self.tally.cuts += 1;
+            self.tally.count("power cuts", 1);
             self.lose_power();
             return self.start(self.cut.again);
         }
@@ -367,7 +358,7 @@ impl World {
             if !self.media.has_failed_once() {
                 return Err(format!("the store does not close: {error}"));
             }
-            self.tally.failures += 1;
+            self.tally.count("disk failures", 1);
             self.lose_power();
             return self.start(0);
         }
@@ -425,12 +416,12 @@ impl World {
         if !self.media.is_off() && failed.is_none() {
             return Ok(None);
         }
-        let in_checkpoint = self.gateway().store.is_folding();
+        let in_checkpoint = self.gateway().store.is_mid_fold();
         if self.media.is_off() {
-            self.tally.cuts += 1;
-            self.tally.cuts_in_checkpoint += u64::from(in_checkpoint);
+            self.tally.count("power cuts", 1);
+            self.tally.count("power cuts during a checkpoint", u64::from(in_checkpoint));
         } else {
-            self.tally.failures += 1;
+            self.tally.count("disk failures", 1);
             if !self.media.has_failed_once() {
                 return Err(format!("the store failed on a good disk: {}", failed.unwrap_or_default()));
             }
@@ -588,15 +579,13 @@ impl World {
 
     fn check_end(&mut self) -> Verdict {
         self.ledger.check_paid()?;
-        let retained: Vec<String> = self.ledger.retained_topics().cloned().collect();
         let stuck = self.clients.iter().find(|client| client.part.publishes && !client.is_done());
         if let Some(client) = stuck {
             return Err(format!("a publisher is stuck: {}", client.describe()));
         }
-        self.tally.sent += self.ledger.messages() as u64;
-        self.tally.received += self.ledger.received;
+        self.tally.count("messages published", self.ledger.messages() as u64);
+        self.tally.count("messages received", self.ledger.received);
         self.end_process()?;
-        drop(retained);
         Ok(())
     }
 }
