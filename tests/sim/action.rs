@@ -168,7 +168,8 @@ fn step(random: &mut Random, action: Action) -> Step {
     let pace = match random.below(10) {
         0 => Pace::Stuck,
         1..=2 => Pace::Commit,
-        3..=6 => Pace::Crawl(1 + random.below(12) as u32),
+        3..=4 => Pace::Crawl(1),
+        5..=6 => Pace::Crawl(2 + random.below(12) as u32),
         _ => Pace::Swift,
     };
     Step { action, pace, rounds: 1 + random.below(3) as u32, seed: random.next() }

@@ -387,7 +387,7 @@ impl Client {
         if again && (self.received[&id] != n || !dup) {
             return Err(format!("{name}: identifier {id} of {} names {n}, DUP {dup}", self.received[&id]));
         }
-        let same_connection = !retain && !conn.got.insert(n);
+        let same_connection = !retain && n > 0 && !conn.got.insert(n);
         if again && same_connection {
             return Err(format!("{name} got message {n} again without being asked to repeat anything"));
         }

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use tidegate::broker::Broker;
 use tidegate::limits::{Limits, Overflow, QueueLimits, QueueRule};
 use tidegate::net::hub::Hub;
-use tidegate::store::contract::{PageRequest, QueueId, Recovered, RecoveredQueue, StoreEvent};
+use tidegate::message::Message;
+use tidegate::store::contract::{PageRequest, QueueId, Recovered, RecoveredQueue, Space, StoreEvent};
 use tidegate::store::simulation::{InlineStore, Sabotage, SimMedia};
 use tidegate::store::{StoreError, StoreOptions};
 use tidegate::time::{Mono, Now, Timeline, Wall};
@@ -39,12 +41,12 @@ pub fn limits() -> Limits {
             rule("bounded-*", bounded(BOUNDED_MESSAGES_MAX, Overflow::Reject)),
             rule("lossy-*", bounded(LOSSY_MESSAGES_MAX, Overflow::DropHead)),
         ],
-        outbox_high_bytes: 4 << 10,
-        outbox_bytes_max: 16 << 10,
+        outbox_high_bytes: 2 << 10,
+        outbox_bytes_max: 5 << 10,
         outboxes_bytes_max: 64 << 10,
         read_buffers_bytes_max: 48 << 10,
         store_queue_bytes_max: 48 << 10,
-        ring_bytes: 128 << 10,
+        ring_bytes: 64 << 10,
         store_cache_bytes: 1 << 20,
         disk_reserve_bytes: 0,
         ..Limits::default()
@@ -76,8 +78,14 @@ pub enum NotStarted {
     Bad(String),
 }
 
-/// What the store held at the start, by name of the queue.
-pub type Content = BTreeMap<String, Vec<Number>>;
+/// What the store held at the start.
+#[derive(Debug, Default)]
+pub struct Content {
+    /// By name: a client identifier or a shared subscription.
+    pub queues: BTreeMap<String, Vec<Number>>,
+    /// By topic.
+    pub retained: BTreeMap<String, Number>,
+}
 
 impl Gateway {
     /// Opens the store, compares its counters with a full scan and takes up what it holds.
@@ -90,6 +98,7 @@ impl Gateway {
         let (mut store, recovered) =
             InlineStore::open(media, &options(), sabotage).map_err(NotStarted::Store)?;
         let scanned = scan(&mut store, &recovered)?;
+        let retained = retained(&recovered)?;
         let timeline = Timeline::anchored(Wall(system), recovered.newest_wall);
         let mut broker = Broker::new(limits(), seed);
         let restored = broker.restore(recovered, timeline.at(Mono(0)));
@@ -97,8 +106,8 @@ impl Gateway {
         broker.check();
         let names = broker.queues().filter_map(|queue| Some((queue.name.to_owned(), queue.id?)));
         let none = vec![];
-        let content =
-            names.map(|(name, id)| (name, scanned.get(&id).unwrap_or(&none).clone())).collect();
+        let queues = names.map(|(name, id)| (name, scanned.get(&id).unwrap_or(&none).clone())).collect();
+        let content = Content { queues, retained };
         let hub = Hub::new(broker, limits());
         let events = vec![];
         let gateway = Self {
@@ -215,6 +224,17 @@ impl Gateway {
             None => Ok(()),
         }
     }
+}
+
+fn retained(recovered: &Recovered) -> Result<BTreeMap<String, Number>, NotStarted> {
+    let mut all = BTreeMap::new();
+    for (_, key, value) in recovered.rows.iter().filter(|row| row.0 == Space::Retained) {
+        let topic = String::from_utf8_lossy(key).into_owned();
+        let message = Message::decode(&Bytes::copy_from_slice(value)).ok();
+        let n = message.and_then(|message| number(message.payload()));
+        all.insert(topic, n.ok_or_else(|| NotStarted::Bad("a retained message that nobody sent".to_owned()))?);
+    }
+    Ok(all)
 }
 
 /// Reads every queue and compares it with what recovery says of it (I4).

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::action::Draft;
+use crate::gateway::Content;
 use crate::cast::{CAST, CLIENTS, GROUP_FILTER, LINK, is_durable, is_member};
 
 /// Number of a message; the first one is 1.
@@ -102,7 +103,9 @@ pub struct Ledger {
     retained: BTreeMap<String, Retained>,
     /// Retained removals under way: not numbered in the payload.
     clears: BTreeMap<Number, (String, usize)>,
-    pub wall_max: u64,
+    /// The gateway's time now, and the latest that it ever was.
+    wall: u64,
+    wall_max: u64,
     pub step: usize,
     pub received: u64,
 }
@@ -140,6 +143,7 @@ impl Ledger {
             sessions: vec![Session::default(); CLIENTS + 1],
             retained: BTreeMap::new(),
             clears: BTreeMap::new(),
+            wall: 0,
             wall_max: 0,
             step: 0,
             received: 0,
@@ -205,17 +209,18 @@ impl Ledger {
         }
         let session = &mut self.sessions[client];
         session.must = is_durable(client);
-        session.last_there = self.wall_max;
+        session.last_there = self.wall;
         Ok(())
     }
 
     /// The client's connection is there, or ends, now.
     pub fn is_there(&mut self, client: usize) {
-        self.sessions[client].last_there = self.wall_max;
+        self.sessions[client].last_there = self.wall;
     }
 
     /// Sessions whose time may be over.
     pub fn pass_time(&mut self, wall: u64) {
+        self.wall = wall;
         self.wall_max = self.wall_max.max(wall);
         for client in 0..CLIENTS {
             let expiry = CAST[client].expiry;
@@ -226,6 +231,18 @@ impl Ledger {
                 self.forget(client);
             }
         }
+    }
+
+    /// A process has started; its clock may be behind that of the one before.
+    pub fn started(&mut self, wall: u64) {
+        for (client, session) in self.sessions.iter_mut().enumerate() {
+            session.last_there = session.last_there.min(wall);
+            // What was dropped to make room may come back.
+            if CAST.get(client).is_some_and(|part| part.lossy) {
+                session.last.clear();
+            }
+        }
+        self.pass_time(wall);
     }
 
     // Subscriptions.
@@ -316,7 +333,7 @@ impl Ledger {
     /// A new message leaves its publisher for the first time.
     pub fn publish(&mut self, source: usize, draft: &Draft) -> Number {
         let n = self.sent.len() as Number + 1;
-        let expires = draft.expiry.map(|secs| self.wall_max + u64::from(secs) * 1000);
+        let expires = draft.expiry.map(|secs| self.wall + u64::from(secs) * 1000);
         let candidates =
             if draft.len == 0 { BTreeSet::new() } else { self.candidates(&draft.topic, draft.qos) };
         if draft.retain {
@@ -453,7 +470,9 @@ impl Ledger {
         if is_member(client) {
             self.sessions[GROUP].seen.insert(n);
             self.sessions[GROUP].owed.remove(&n);
-        } else if first {
+        } else if CAST[client].lossy && sent.attempts > 1 {
+            // Of two copies the first one may have been dropped, behind others that were not.
+        } else if first && sent.expires.is_none_or(|at| self.wall_max < at) {
             self.in_order(client, n, &sent, arrival.qos)?;
         }
         Ok(())
@@ -486,7 +505,11 @@ impl Ledger {
     }
 
     /// Compares what the store holds after a restart with what is owed. By queue: its name and its messages in order.
-    pub fn check_content(&self, queues: &BTreeMap<String, Vec<Number>>) -> Verdict {
+    pub fn check_content(&self, content: &Content) -> Verdict {
+        let queues = &content.queues;
+        for topic in self.retained.keys() {
+            self.check_retained(topic, content.retained.get(topic).copied())?;
+        }
         let none = vec![];
         let of = |name: &str| queues.get(name).unwrap_or(&none);
         for (name, numbers) in queues {
@@ -530,7 +553,7 @@ impl Ledger {
     }
 
     /// The value of a retained topic: the last acknowledged one, or a later one.
-    pub fn check_retained(&self, topic: &str, value: Option<Number>) -> Verdict {
+    fn check_retained(&self, topic: &str, value: Option<Number>) -> Verdict {
         let Some(retained) = self.retained.get(topic) else {
             return if value.is_none() { Ok(()) } else { Err(format!("{topic} has a value that nobody sent")) };
         };
@@ -543,9 +566,5 @@ impl Ledger {
             return Ok(());
         }
         Err(format!("I1: {topic} is {value:?}, allowed is {allowed:?}"))
-    }
-
-    pub fn retained_topics(&self) -> impl Iterator<Item = &String> {
-        self.retained.keys()
     }
 }

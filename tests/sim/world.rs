@@ -20,6 +20,8 @@ const SOCKET_BYTES: usize = 3 << 10;
 const READ_BYTES_MAX: u64 = 2 << 10;
 /// Openings that may fail before a start that is let through.
 const OPENINGS_MAX: u32 = 40;
+/// After so long without work the store has committed what nobody waits for.
+const LINGERED_MILLIS: u64 = 600;
 /// The system clock at the beginning of a run.
 const SYSTEM_START: u64 = 1_700_000_000_000;
 
@@ -154,7 +156,7 @@ impl World {
             }
             self.gateway = Some(gateway);
             let wall = self.gateway().now().wall.0;
-            self.ledger.pass_time(wall);
+            self.ledger.started(wall);
             return self.ledger.check_content(&content);
         }
         Err("the gateway does not start".to_owned())
@@ -220,7 +222,7 @@ impl World {
         self.random = Random(step.seed);
         self.ledger.step = at;
         self.tally.count("steps", 1);
-        self.act(&step.action)?;
+        self.act(&step.action, step.pace)?;
         let millis = 1 + self.random.below(30);
         self.pass(millis);
         for _ in 0..step.rounds {
@@ -250,7 +252,7 @@ impl World {
         self.ledger.pass_time(wall);
     }
 
-    fn act(&mut self, action: &Action) -> Verdict {
+    fn act(&mut self, action: &Action, pace: Pace) -> Verdict {
         let now = self.gateway().now();
         match action {
             Action::Connect { client, clean } if *client != LINK => self.connect(*client, *clean),
@@ -283,7 +285,12 @@ impl World {
             Action::Hold { client } => self.clients[*client].holding = true,
             Action::Settle { client } => self.clients[*client].settle(now),
             Action::Stall { client, on } => self.clients[*client].stalled = *on,
-            Action::Tick { millis } => self.pass(*millis),
+            Action::Tick { millis } => {
+                self.pass((*millis).min(LINGERED_MILLIS));
+                if *millis > LINGERED_MILLIS && !self.round(pace)? {
+                    self.pass(*millis - LINGERED_MILLIS);
+                }
+            }
             Action::Idle => {
                 self.pass(5_500);
                 self.gateway().store.idle();
