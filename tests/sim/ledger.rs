@@ -169,6 +169,13 @@ impl Ledger {
         let session = &mut self.sessions[client];
         if clean || !is_durable(client) {
             session.must = false;
+            // The client begins anew, whether the gateway has heard of it or not.
+            let seen_qos2 = std::mem::take(&mut session.seen_qos2);
+            session.seen.clear();
+            session.last.clear();
+            if is_member(client) {
+                self.sessions[GROUP].seen_qos2.retain(|n| !seen_qos2.contains(n));
+            }
             self.forget(client);
         }
         self.sessions[client].may = true;
@@ -492,7 +499,9 @@ impl Ledger {
 
     fn exactly_once(&mut self, client: usize, n: Number) -> Verdict {
         let whole = if is_member(client) { GROUP } else { client };
-        if !self.sessions[whole].seen_qos2.insert(n) {
+        let again = !self.sessions[whole].seen_qos2.insert(n);
+        self.sessions[client].seen_qos2.insert(n);
+        if again {
             return Err(format!("I8: {} got message {n} twice with QoS 2", CAST[client].name));
         }
         Ok(())
