@@ -1,11 +1,11 @@
 //! redb's storage: a region of the store's file.
 //!
 //! Beside moving offsets it does three things. It keeps **copies of redb's page 0**: both of redb's commit slots are in that
-//! page, and a power cut that tears it while it is written would lose the database. Before each write to page 0 that would
-//! make the newest copy outdated, the page as it is goes to the older of two slots (page, then a trailer block with magic,
-//! sequence and CRC), synced. It **trickles**: after every 128 KiB it syncs and pauses, so that a checkpoint does not pile up a
-//! burst in front of the ring's next commit. And when the disk is full it has
-//! the ballast of [`Space`] to draw on.
+//! page, and a power cut that tears it while it is written would lose the database. Before each write to page 0, be it one that
+//! changes nothing, whose present content is not in the newest copy, the page as it is goes to the older of two slots (page, then
+//! a trailer block with magic, sequence and CRC), synced. It **trickles**: after every 128 KiB it syncs and pauses, so that a
+//! checkpoint does not pile up a burst in front of the ring's next commit. And when the disk is full it has the ballast of
+//! [`Space`] to draw on.
 
 use std::io;
 use std::ops::Bound;
@@ -101,13 +101,14 @@ impl Region {
         self.media.write_at(self.base + offset, data)
     }
 
-    /// Copies page 0 if its newest copy is not equal, then remembers what the write makes of it.
+    /// Copies page 0 if its newest copy is not equal to it, then remembers what the write makes of it.
     fn write_header(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let mut header = self.header.lock().map_err(|_| io::Error::other("a store thread panicked"))?;
         let at = usize::try_from(offset).expect("inside page 0");
         let end = (at + data.len()).min(PAGE);
         let unchanged = header.page[at..end] == data[..end - at];
-        if !unchanged && !header.copied {
+        // A write tears the page even if it changes nothing.
+        if !header.copied {
             let sequence = header.sequence + 1;
             let place = HEADER_COPY_AT[(sequence % 2) as usize];
             self.media.write_at(place, &encode_copy(&header.page, sequence))?;
@@ -240,4 +241,28 @@ impl StorageBackend for OffsetBackend {
 fn whole_storage(start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
     let whole = matches!(start, Bound::Unbounded | Bound::Included(0)) && end == Bound::Unbounded;
     if whole { Ok(()) } else { Err(BackendError::Unsupported) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::layout::Superblock;
+    use crate::store::sim_media::SimMedia;
+
+    #[test]
+    fn a_write_to_page_0_that_changes_nothing_is_covered_by_a_copy_too() {
+        let superblock =
+            Superblock { sequence: 1, salt: 0, epoch: 1, ring_bytes: 64 << 10, ballast_bytes: 0 };
+        let base = superblock.cold_at();
+        let media: Arc<dyn Media> = Arc::new(SimMedia::default());
+        media.set_len(base + 2 * BLOCK_BYTES).unwrap();
+        let page = Box::new([7; PAGE]);
+        media.write_at(base, &page[..]).unwrap();
+        media.sync_data().unwrap();
+        let space = Space::new(media.clone(), &superblock, None, 0);
+        let region = Region::new(media.clone(), base, space, Arc::default(), Duration::ZERO).unwrap();
+        region.write(0, &page[..64]).unwrap();
+        let newest = read_copies(&*media).unwrap().into_iter().next().unwrap();
+        assert_eq!(newest.page, page);
+    }
 }
