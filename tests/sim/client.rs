@@ -8,7 +8,8 @@ use tidegate_mqtt::PacketType;
 
 use crate::action::Draft;
 use crate::cast::{CAST, LINK, LINK_FILTER, Part, is_durable};
-use crate::ledger::{Arrival, Ledger, Number, Verdict, number, payload};
+use crate::ledger::{Arrival, Ledger, Number, Verdict};
+use crate::payload::{number, payload};
 use crate::random::Random;
 use crate::speech::{self, Hear, RECEIVE_MAX, Say, WillSaid};
 
@@ -153,6 +154,9 @@ impl Client {
     pub fn connect(&mut self, id: ConnId, clean: bool, random: &mut Random, ledger: &mut Ledger, now: Now) {
         // Before MQTT 5.0 a clean session would also end with the connection: that is another part's.
         let clean = clean && self.part.version.is_v5();
+        // A client keeps its side of a session no longer than the gateway.
+        let clean = clean
+            || (is_durable(self.number) && self.part.expiry != u32::MAX && ledger.may_be_over(self.number));
         self.lose(ledger);
         if let Some(n) = self.will.take() {
             ledger.abandon(n);

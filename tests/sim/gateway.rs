@@ -16,7 +16,8 @@ use tidegate::time::{Mono, Now, Timeline, Wall};
 
 use crate::action::Pace;
 use crate::cast::{BOUNDED_MESSAGES_MAX, LOSSY_MESSAGES_MAX};
-use crate::ledger::{Number, Verdict, number};
+use crate::ledger::{Number, Verdict};
+use crate::payload::number;
 
 /// How long a batch that nobody waits for may linger, in microseconds.
 const LINGER_MICROS: u64 = 500_000;

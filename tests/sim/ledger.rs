@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::action::Draft;
 use crate::cast::{CAST, CLIENTS, GROUP_FILTER, LINK, is_durable, is_member};
 use crate::gateway::Content;
+use crate::payload::{matches, number};
 
 /// Number of a message; the first one is 1.
 pub type Number = u64;
@@ -40,6 +41,9 @@ pub struct Sent {
     order: u64,
     pub attempts: u32,
     pub fate: Fate,
+    /// Refusals before it was sent; whether an attempt may have been refused without its publisher hearing of it.
+    refusals: u64,
+    maybe_refused: bool,
     step: usize,
     /// Wall time from which on it may be dropped.
     expires: Option<u64>,
@@ -107,33 +111,9 @@ pub struct Ledger {
     wall: u64,
     wall_max: u64,
     pub step: usize,
+    /// Messages that the gateway has refused so far.
+    pub refusals: u64,
     pub received: u64,
-}
-
-/// The payload of message `n`.
-pub fn payload(n: Number, len: usize) -> Vec<u8> {
-    let mut out = n.to_le_bytes().to_vec();
-    out.resize(len.max(8), n as u8);
-    out
-}
-
-/// The number in a payload, if it is one of ours.
-pub fn number(payload: &[u8]) -> Option<Number> {
-    let n = u64::from_le_bytes(*payload.first_chunk()?);
-    payload[8..].iter().all(|byte| *byte == n as u8).then_some(n)
-}
-
-fn matches(filter: &str, topic: &str) -> bool {
-    let filter = if filter == GROUP_FILTER { "t/#" } else { filter };
-    let (mut f, mut t) = (filter.split('/'), topic.split('/'));
-    loop {
-        match (f.next(), t.next()) {
-            (Some("#"), _) | (None, None) => return true,
-            (Some("+"), Some(_)) => {}
-            (Some(a), Some(b)) if a == b => {}
-            _ => return false,
-        }
-    }
 }
 
 impl Ledger {
@@ -146,6 +126,7 @@ impl Ledger {
             wall: 0,
             wall_max: 0,
             step: 0,
+            refusals: 0,
             received: 0,
         }
     }
@@ -179,6 +160,11 @@ impl Ledger {
             self.forget(client);
         }
         self.sessions[client].may = true;
+    }
+
+    /// The session's time may be over.
+    pub fn may_be_over(&self, client: usize) -> bool {
+        self.sessions[client].may && !self.sessions[client].must
     }
 
     /// Nothing is sure of the session any more.
@@ -361,6 +347,8 @@ impl Ledger {
             order: n,
             attempts: 1,
             fate: Fate::Open,
+            refusals: self.refusals,
+            maybe_refused: false,
             step: self.step,
             expires,
             candidates,
@@ -370,7 +358,10 @@ impl Ledger {
 
     /// It leaves once more.
     pub fn publish_again(&mut self, n: Number) {
-        self.sent_mut(n).attempts += 1;
+        let refusals = self.refusals;
+        let sent = self.sent_mut(n);
+        sent.attempts += 1;
+        sent.maybe_refused |= refusals > sent.refusals;
     }
 
     /// PUBACK or PUBREC.
@@ -489,8 +480,8 @@ impl Ledger {
         if is_member(client) {
             self.sessions[GROUP].seen.insert(n);
             self.sessions[GROUP].owed.remove(&n);
-        } else if CAST[client].lossy && sent.attempts > 1 {
-            // Of two copies the first one may have been dropped, behind others that were not.
+        } else if sent.attempts > 1 && (CAST[client].lossy || arrival.qos == 0 || sent.maybe_refused) {
+            // Of two copies the first one may have been dropped or refused, behind others that were not.
         } else if first && sent.expires.is_none_or(|at| self.wall_max < at) {
             self.in_order(client, n, &sent, arrival.qos)?;
         }

@@ -10,6 +10,7 @@ mod client;
 mod finish;
 mod gateway;
 mod ledger;
+mod payload;
 mod random;
 mod run;
 mod speech;

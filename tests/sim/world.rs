@@ -78,6 +78,8 @@ pub struct World {
     cut: Cut,
     capacity: Option<u64>,
     pub black_hole: bool,
+    /// Messages that this process has refused.
+    refused: u64,
     pub tally: Tally,
 }
 
@@ -108,6 +110,7 @@ impl World {
             cut: Cut { style, again: 0 },
             capacity: None,
             black_hole: false,
+            refused: 0,
             tally: Tally::default(),
         };
         world.tally.count("runs", 1);
@@ -156,6 +159,7 @@ impl World {
             }
             self.gateway = Some(gateway);
             let wall = self.gateway().now().wall.0;
+            self.refused = 0;
             self.ledger.started(wall);
             return self.ledger.check_content(&content);
         }
@@ -191,6 +195,11 @@ impl World {
         }
         self.orphans.clear();
         Ok(())
+    }
+
+    fn count_refusals(&mut self) {
+        let now = self.gateway().hub.broker().stats().refused_quota;
+        self.ledger.refusals += now - std::mem::replace(&mut self.refused, now);
     }
 
     fn count_process(&mut self, gateway: &Gateway) {
@@ -411,6 +420,7 @@ impl World {
             self.read_from(client);
         }
         self.gateway().tick();
+        self.count_refusals();
         self.gateway().submit();
         self.write_all()?;
         self.gateway().work(pace);
