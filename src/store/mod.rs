@@ -16,6 +16,7 @@ mod handle;
 mod hot;
 mod hot_queue;
 mod layout;
+mod load_queue;
 mod loader;
 mod media;
 mod offset_backend;

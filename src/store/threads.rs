@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use super::contract::{Batch, PageRequest, StoreEvent};
 use super::counters::add;
 use super::error::StoreError;
 use super::hot::Snapshot;
+use super::load_queue::{LoadReceiver, LoadSender};
 use super::loader;
 use super::shared::Shared;
 use super::writer::{Cause, Staged, Writer};
@@ -195,7 +196,7 @@ pub struct WriterThread {
     /// To the checkpoint's thread.
     pub jobs: SyncSender<Job>,
     /// To the loader's thread.
-    pub loads: Sender<PageRequest>,
+    pub loads: LoadSender,
     /// How long a batch that is not urgent may wait.
     pub linger: Duration,
     /// Taken from the gate, not staged yet.
@@ -278,7 +279,7 @@ impl WriterThread {
                 Item::Batch(batch) => batch,
                 Item::Load(request) => {
                     // The loader is gone only after a failure that it has reported.
-                    let _ = self.loads.send(request);
+                    self.loads.send(request);
                     continue;
                 }
             };
@@ -374,9 +375,9 @@ pub fn run_checkpoints(shared: &Shared, gate: &Gate, jobs: &Receiver<Job>) {
 }
 
 /// The loader's thread: ends when the writer's is gone.
-pub fn run_loader(shared: &Shared, loads: &Receiver<PageRequest>) {
+pub fn run_loader(shared: &Shared, loads: &LoadReceiver) {
     let mut reader = ColdReader::default();
-    while let Ok(request) = loads.recv() {
+    while let Some(request) = loads.recv() {
         match loader::serve(shared, &mut reader, &request) {
             Ok(page) => shared.outbox.push(StoreEvent::Page(page)),
             Err(error) => {

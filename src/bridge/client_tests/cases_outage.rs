@@ -71,7 +71,7 @@ async fn a_lookup_that_hangs_is_waited_for_but_never_doubled() {
     let upstream = Upstream::start(Protocol::V5).await;
     let (running, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
     let (r, m) = (running.clone(), most.clone());
-    let (release, released) = std::sync::mpsc::channel::<()>();
+    let (release, released) = std::sync::mpsc::sync_channel::<()>(1);
     let released = std::sync::Mutex::new(released);
     let lookup: Lookup = Arc::new(move |_, port| {
         m.fetch_max(r.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
