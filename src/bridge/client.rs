@@ -1,7 +1,7 @@
 //! The shell of a link: moves bytes, commands and events between the link machine, the local broker's port and the upstream's
 //! socket. It decides nothing; see [`super::link`] for the order of calls.
 //!
-//! Bounds: [`EVENTS_PER_TURN`] broker events in one turn, [`WRITE_BUFFER_BYTES_HIGH`] plus one packet in the write buffer, one
+//! Bounds: `EVENTS_PER_TURN` broker events in one turn, [`WRITE_BUFFER_BYTES_HIGH`] plus one packet in the write buffer, one
 //! command beside the port's own bound.
 
 use std::future::Future;
