@@ -32,6 +32,8 @@ impl Broker {
             self.timers.remove(&(at, Timer::Will(client_id.clone())));
         }
         self.batch.delete(Space::Will, client_id.as_bytes().into());
+        // A will that a power cut brings back would tell of a death that was none.
+        self.batch.make_urgent();
     }
 
     /// The client's connection is gone.
