@@ -148,8 +148,36 @@ impl Broker {
         }
     }
 
-    /// Delivers what waits for the session while its window is free: its own queue first, then its shared subscriptions.
+    /// Delivers what waits for the session while its window is free. Its own queue and its shared subscriptions take turns in
+    /// coming first, but what is to be sent again comes before everything else.
     pub(super) fn pump_session(&mut self, key: SessionKey, now: Now) {
+        let session = &mut self.sessions[key as usize];
+        if session.groups.is_empty() {
+            self.pump_own(key, now);
+        } else {
+            session.groups_first = !session.groups_first;
+            let groups_first = session.groups_first && session.resend.is_empty();
+            if groups_first {
+                self.pump_groups(key, now);
+            }
+            self.pump_own(key, now);
+            if !groups_first {
+                self.pump_groups(key, now);
+            }
+        }
+        self.wake_retained(key);
+    }
+
+    fn pump_groups(&mut self, key: SessionKey, now: Now) {
+        let session = &self.sessions[key as usize];
+        if session.takes(0, self.limits.inflight_bytes_max) {
+            for group in session.groups.clone() {
+                self.pump_group(group, now);
+            }
+        }
+    }
+
+    fn pump_own(&mut self, key: SessionKey, now: Now) {
         let bytes_max = self.limits.inflight_bytes_max;
         let own = self.sessions[key as usize].queue;
         loop {
@@ -169,13 +197,6 @@ impl Broker {
             self.send(key, Outgoing { queue, seq, message, options, held: None, after: None });
         }
         self.refill(own);
-        let session = &self.sessions[key as usize];
-        if !session.groups.is_empty() && session.takes(0, bytes_max) {
-            for group in session.groups.clone() {
-                self.pump_group(group, now);
-            }
-        }
-        self.wake_retained(key);
     }
 
     /// Puts a message under way to a session that takes it.
