@@ -168,3 +168,111 @@ fn check_wildcards(filter: &str) -> Result<(), TopicError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits() -> Limits {
+        Limits { topic_bytes_max: 64, topic_levels_max: 5, ..Limits::default() }
+    }
+
+    fn parse(text: &str) -> Result<Filter, TopicError> {
+        Filter::parse(text, &limits())
+    }
+
+    #[test]
+    fn the_examples_of_the_specification_match_as_it_says() {
+        // MQTT 5.0, 4.7.1.2, 4.7.1.3, 4.7.2 and 4.7.3.
+        let yes = [
+            ("sport/tennis/player1/#", "sport/tennis/player1"),
+            ("sport/tennis/player1/#", "sport/tennis/player1/ranking"),
+            ("sport/tennis/player1/#", "sport/tennis/player1/score/wimbledon"),
+            ("sport/#", "sport"),
+            ("#", "sport/tennis"),
+            ("sport/tennis/+", "sport/tennis/player1"),
+            ("sport/tennis/+", "sport/tennis/player2"),
+            ("sport/+", "sport/"),
+            ("+/+", "/finance"),
+            ("/+", "/finance"),
+            ("+/tennis/#", "sport/tennis/player1"),
+            ("$SYS/#", "$SYS/broker/uptime"),
+            ("$SYS/monitor/+", "$SYS/monitor/Clients"),
+            ("/", "/"),
+            ("a//b", "a//b"),
+            ("a/+/b", "a//b"),
+            ("Accounts payable", "Accounts payable"),
+        ];
+        let no = [
+            ("sport/tennis/+", "sport/tennis/player1/ranking"),
+            ("sport/+", "sport"),
+            ("+", "/finance"),
+            ("#", "$SYS/broker/uptime"),
+            ("+/monitor/Clients", "$SYS/monitor/Clients"),
+            ("+", "$SYS"),
+            ("ACCOUNTS", "Accounts"),
+            ("/finance", "finance"),
+            ("finance", "/finance"),
+            ("a", "a/"),
+        ];
+        yes.iter().for_each(|(filter, topic)| assert!(matches(filter, topic), "{filter} {topic}"));
+        no.iter().for_each(|(filter, topic)| assert!(!matches(filter, topic), "{filter} {topic}"));
+    }
+
+    #[test]
+    fn wildcards_stand_alone_and_the_hash_comes_last() {
+        for good in ["#", "+", "/", "a/#", "+/+/#", "a/+/b", "+/tennis/#", "//#", "$SYS/#", "$share"] {
+            assert_eq!(parse(good).unwrap().filter.as_ref(), good);
+        }
+        for bad in ["a#", "a/b#", "a/#/b", "#/a", "##", "a+", "+a/b", "a/b+/c", "++"] {
+            assert_eq!(parse(bad), Err(TopicError::WildcardMisplaced), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_share_has_a_name_and_a_filter() {
+        let shared = parse("$share/consumer1/sport/tennis/+").unwrap();
+        assert_eq!(shared.share.as_deref(), Some("consumer1"));
+        assert_eq!(shared.filter.as_ref(), "sport/tennis/+");
+        assert_eq!(shared.to_string(), "$share/consumer1/sport/tennis/+");
+        assert_eq!(parse("$share/g//finance").unwrap().filter.as_ref(), "/finance");
+        assert_eq!(parse("$share/g/#").unwrap().filter.as_ref(), "#");
+        for bad in ["$share/", "$share//a", "$share/+/a", "$share/g#/a", "$share/#", "$share/a+b/c"] {
+            assert_eq!(parse(bad), Err(TopicError::ShareName), "{bad}");
+        }
+        for bad in ["$share/g", "$share/g/"] {
+            assert_eq!(parse(bad), Err(TopicError::ShareWithoutFilter), "{bad}");
+        }
+        assert_eq!(parse("$share/g/a#"), Err(TopicError::WildcardMisplaced));
+    }
+
+    #[test]
+    fn names_have_no_wildcards_and_stay_within_the_limits() {
+        let check = |topic: &str| check_name(topic, &limits());
+        for good in ["a", "/", "a b", "$SYS/x", "a/b/c/d/e", "ä/😀"] {
+            assert_eq!(check(good), Ok(()), "{good}");
+        }
+        assert_eq!(check(""), Err(TopicError::Empty));
+        assert_eq!(check("a/+"), Err(TopicError::WildcardInName));
+        assert_eq!(check("a#b"), Err(TopicError::WildcardInName));
+        assert_eq!(check("a\0b"), Err(TopicError::NullCharacter));
+        assert_eq!(check("a/b/c/d/e/f"), Err(TopicError::TooManyLevels));
+        assert_eq!(check(&"x".repeat(64)), Ok(()));
+        assert_eq!(check(&"x".repeat(65)), Err(TopicError::TooLong));
+    }
+
+    #[test]
+    fn filters_stay_within_the_limits() {
+        assert_eq!(parse(""), Err(TopicError::Empty));
+        assert_eq!(parse("a\0"), Err(TopicError::NullCharacter));
+        assert_eq!(parse("a/b/c/d/e/#"), Err(TopicError::TooManyLevels));
+        assert!(parse("$share/g/a/b/c/d/e").is_ok());
+        assert_eq!(parse(&"x".repeat(65)), Err(TopicError::TooLong));
+    }
+
+    #[test]
+    fn only_a_wildcard_that_is_a_level_counts_as_one() {
+        assert!(has_wildcard("a/+") && has_wildcard("#") && has_wildcard("+/a"));
+        assert!(!has_wildcard("a/b") && !has_wildcard("/"));
+    }
+}

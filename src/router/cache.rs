@@ -5,30 +5,34 @@
 //! filter with wildcards makes every route stale by raising the generation; a change of a filter without wildcards drops the
 //! one topic it can match. Both take constant time.
 
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use hashbrown::HashMap;
+use hashbrown::{DefaultHashBuilder, HashTable};
 
 use super::{Route, heap_bytes};
 
 #[derive(Debug)]
 struct Entry {
+    topic: Box<str>,
     routes: Arc<[Route]>,
     generation: u64,
-    bytes: u32,
+    bytes: usize,
 }
 
 #[derive(Debug, Default)]
 struct Half {
-    entries: HashMap<Box<str>, Entry>,
+    entries: HashTable<Entry>,
     bytes: usize,
 }
 
-/// The cache.
+/// The cache. Both [`find`](Self::find) and [`put`](Self::put) want the topic's [`hash`](Self::hash), so that a miss computes
+/// it once.
 #[derive(Debug)]
 pub(super) struct Cache {
     young: Half,
     old: Half,
+    hasher: DefaultHashBuilder,
     generation: u64,
     half_entries_max: usize,
     half_bytes_max: usize,
@@ -39,41 +43,47 @@ impl Cache {
         Self {
             young: Half::default(),
             old: Half::default(),
+            hasher: DefaultHashBuilder::default(),
             generation: 0,
             half_entries_max: entries_max / 2,
             half_bytes_max: bytes_max / 2,
         }
     }
 
+    pub(super) fn hash(&self, topic: &str) -> u64 {
+        self.hasher.hash_one(topic)
+    }
+
     /// The routes of `topic`, if they are known and nothing has changed since.
-    pub(super) fn find(&mut self, topic: &str) -> Option<Arc<[Route]>> {
-        if let Some(entry) = self.young.entries.get(topic) {
+    pub(super) fn find(&mut self, hash: u64, topic: &str) -> Option<Arc<[Route]>> {
+        if let Some(entry) = self.young.entries.find(hash, |entry| *entry.topic == *topic) {
             return (entry.generation == self.generation).then(|| entry.routes.clone());
         }
-        let (topic, entry) = self.old.take(topic)?;
+        let entry = self.old.take(hash, topic)?;
         if entry.generation != self.generation {
             return None;
         }
         let routes = entry.routes.clone();
-        self.put_young(topic, entry);
+        self.put_young(hash, entry);
         Some(routes)
     }
 
     /// Remembers the routes of `topic`, unless they alone would fill half of the cache.
-    pub(super) fn put(&mut self, topic: &str, routes: &Arc<[Route]>) {
+    pub(super) fn put(&mut self, hash: u64, topic: &str, routes: &Arc<[Route]>) {
+        self.young.take(hash, topic);
+        self.old.take(hash, topic);
         let bytes = entry_bytes(topic, routes);
-        if bytes > self.half_bytes_max || self.half_entries_max == 0 {
-            return;
+        if bytes <= self.half_bytes_max && self.half_entries_max > 0 {
+            let generation = self.generation;
+            self.put_young(hash, Entry { topic: topic.into(), routes: routes.clone(), generation, bytes });
         }
-        let Ok(bytes) = u32::try_from(bytes) else { return };
-        self.forget(topic);
-        self.put_young(topic.into(), Entry { routes: routes.clone(), generation: self.generation, bytes });
     }
 
     /// Drops one topic.
     pub(super) fn forget(&mut self, topic: &str) {
-        self.young.take(topic);
-        self.old.take(topic);
+        let hash = self.hash(topic);
+        self.young.take(hash, topic);
+        self.old.take(hash, topic);
     }
 
     /// Makes everything stale.
@@ -91,32 +101,33 @@ impl Cache {
         self.young.bytes + self.old.bytes
     }
 
-    fn put_young(&mut self, topic: Box<str>, entry: Entry) {
-        let bytes = entry.bytes as usize;
+    /// The topic is in neither half.
+    fn put_young(&mut self, hash: u64, entry: Entry) {
         let full = self.young.entries.len() >= self.half_entries_max;
-        if full || self.young.bytes + bytes > self.half_bytes_max {
+        if full || self.young.bytes + entry.bytes > self.half_bytes_max {
             std::mem::swap(&mut self.young, &mut self.old);
             self.young.entries.clear();
             self.young.bytes = 0;
         }
-        self.young.bytes += bytes;
-        let present = self.young.entries.insert(topic, entry);
-        assert!(present.is_none(), "the topic was taken out before");
+        self.young.bytes += entry.bytes;
+        let hasher = &self.hasher;
+        self.young.entries.insert_unique(hash, entry, |entry| hasher.hash_one(&*entry.topic));
     }
 }
 
 impl Half {
-    fn take(&mut self, topic: &str) -> Option<(Box<str>, Entry)> {
-        let found = self.entries.remove_entry(topic)?;
-        self.bytes -= found.1.bytes as usize;
-        Some(found)
+    fn take(&mut self, hash: u64, topic: &str) -> Option<Entry> {
+        let found = self.entries.find_entry(hash, |entry| *entry.topic == *topic).ok()?;
+        let (entry, _) = found.remove();
+        self.bytes -= entry.bytes;
+        Some(entry)
     }
 }
 
 /// Heap memory of one entry, estimated: a place in the table (which is at least half full where it matters), the topic, and
 /// the routes with their identifiers.
 fn entry_bytes(topic: &str, routes: &[Route]) -> usize {
-    let place = 2 * (size_of::<(Box<str>, Entry)>() + 1);
+    let place = 2 * (size_of::<Entry>() + 1);
     // The one empty route is shared by all topics without subscribers.
     let list = if routes.is_empty() { 0 } else { heap_bytes(size_of_val(routes) + 16) };
     let ids: usize = routes.iter().map(Route::ids_bytes).sum();

@@ -12,6 +12,8 @@
 mod cache;
 mod names;
 pub mod retained;
+#[cfg(test)]
+mod tests;
 mod trie;
 
 use std::sync::Arc;
@@ -143,7 +145,8 @@ impl Router {
 
     /// The sinks that want messages on `topic`, in ascending order, each once.
     pub fn route(&mut self, topic: &str) -> Arc<[Route]> {
-        if let Some(routes) = self.cache.find(topic) {
+        let hash = self.cache.hash(topic);
+        if let Some(routes) = self.cache.find(hash, topic) {
             return routes;
         }
         let mut found = std::mem::take(&mut self.scratch);
@@ -153,7 +156,7 @@ impl Router {
         found.clear();
         found.shrink_to(SCRATCH_SUBSCRIPTIONS_MAX);
         self.scratch = found;
-        self.cache.put(topic, &routes);
+        self.cache.put(hash, topic, &routes);
         routes
     }
 

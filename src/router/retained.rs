@@ -340,3 +340,194 @@ fn judge(filter: &str, key: &[u8]) -> Verdict {
 fn beyond(key: &[u8]) -> Verdict {
     Verdict::From([key, &[AFTER_LEVEL]].concat())
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::message::MessageHead;
+
+    const TOPICS: [&str; 22] = [
+        "a", "a/", "a/b", "a/b/c", "a/b/c/d", "a-b", "a-b/c", "a//c", "a\u{1}", "a\u{1}/b", "b", "b/b",
+        "b/c/c", "/", "/a", "//", "$s", "$s/b", "$s/b/c", "$", "%", "ab/b",
+    ];
+    const LEVELS: [&str; 8] = ["a", "b", "c", "", "+", "#", "$s", "a\u{1}"];
+
+    fn message(topic: &str, payload: &[u8], expires: Option<u64>) -> Message {
+        Message::new(
+            topic,
+            payload,
+            MessageHead { retain: true, expires: expires.map(Wall), ..Default::default() },
+        )
+    }
+
+    fn roomy() -> Retained {
+        Retained::new(&Limits::default())
+    }
+
+    /// All slices of a scan, each of at most `max` messages.
+    fn scan(retained: &Retained, filter: &str, max: usize) -> Vec<String> {
+        let mut topics: Vec<String> = vec![];
+        let mut after: Option<Box<str>> = None;
+        loop {
+            let slice = retained.matching_after(filter, after.as_deref(), max);
+            assert!(slice.messages.len() <= max);
+            topics.extend(slice.messages.iter().map(|message| message.topic().to_owned()));
+            match slice.resume {
+                Some(place) => after = Some(place),
+                None => return topics,
+            }
+        }
+    }
+
+    fn assert_sound(retained: &Retained) {
+        assert_eq!(retained.bytes(), retained.iter().map(Retained::cost).sum::<u64>());
+        assert_eq!(retained.len(), retained.iter().count());
+        assert_eq!(retained.len(), retained.slots.iter().flatten().count());
+        assert_eq!(retained.slots.len(), retained.len() + retained.free.len());
+        let expiring = retained.iter().filter(|message| message.expires().is_some()).count();
+        assert_eq!(retained.expiring.len(), expiring);
+        assert_eq!(retained.next_expiry(), retained.iter().filter_map(Message::expires).min());
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Set(&'static str, u8, Option<u64>),
+        Remove(&'static str),
+        Expire(u64, usize),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let topic = || prop::sample::select(TOPICS.to_vec());
+        prop_oneof![
+            4 => (topic(), any::<u8>(), prop::option::of(0..8_u64)).prop_map(|(t, n, at)| Step::Set(t, n, at)),
+            1 => topic().prop_map(Step::Remove),
+            1 => (0..8_u64, 0..4_usize).prop_map(|(at, max)| Step::Expire(at, max)),
+        ]
+    }
+
+    fn filter() -> impl Strategy<Value = String> {
+        let levels = prop::collection::vec(prop::sample::select(LEVELS.to_vec()), 1..5);
+        let text = levels.prop_map(|levels| levels.join("/"));
+        text.prop_filter("a filter", |text| topic::Filter::parse(text, &Limits::default()).is_ok())
+    }
+
+    proptest! {
+        #[test]
+        fn slices_of_a_scan_add_up_to_what_matches_in_a_plain_map(
+            steps in prop::collection::vec(step(), 1..80),
+            filters in prop::collection::vec(filter(), 1..30),
+            max in 1..4_usize,
+        ) {
+            let mut retained = roomy();
+            let mut model: BTreeMap<Vec<String>, (u8, Option<u64>)> = BTreeMap::new();
+            let levels = |topic: &str| topic.split('/').map(str::to_owned).collect::<Vec<_>>();
+            for step in steps {
+                match step {
+                    Step::Set(topic, n, at) => {
+                        let replaced = model.insert(levels(topic), (n, at)).is_some();
+                        prop_assert_eq!(retained.set(message(topic, &[n], at)), SetOutcome::Stored { replaced });
+                    }
+                    Step::Remove(topic) => {
+                        let removed = retained.remove(topic).map(|message| message.payload()[0]);
+                        prop_assert_eq!(removed, model.remove(&levels(topic)).map(|(n, _)| n));
+                    }
+                    Step::Expire(at, max) => {
+                        let due = model.values().filter(|(_, expires)| expires.is_some_and(|e| e <= at)).count();
+                        let gone = retained.expire(Wall(at), max);
+                        prop_assert_eq!(gone.len(), due.min(max));
+                        for topic in gone {
+                            let (_, expires) = model.remove(&levels(&topic)).unwrap();
+                            prop_assert!(expires.unwrap() <= at);
+                        }
+                    }
+                }
+                assert_sound(&retained);
+            }
+            for (levels, (n, _)) in &model {
+                prop_assert_eq!(retained.get(&levels.join("/")).unwrap().payload(), &[*n]);
+            }
+            for filter in filters.iter().map(String::as_str).chain(["#", "+/#", "$s/#", "+/b/+"]) {
+                let topics = model.keys().map(|levels| levels.join("/"));
+                let expected: Vec<String> = topics.filter(|topic| topic::matches(filter, topic)).collect();
+                prop_assert_eq!(scan(&retained, filter, max), expected, "{}", filter);
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_store_refuses_new_topics_and_keeps_what_it_has() {
+        let one = Retained::cost(&message("a", b"12", None));
+        let limits = Limits { retained_messages_max: 2, retained_bytes_max: 2 * one, ..Limits::default() };
+        let mut retained = Retained::new(&limits);
+        let stored = |replaced| SetOutcome::Stored { replaced };
+        assert_eq!(retained.set(message("a", b"12", None)), stored(false));
+        assert_eq!(retained.set(message("b", b"123", None)), SetOutcome::Refused(RetainedLimit::Bytes));
+        assert_eq!(retained.set(message("b", b"12", None)), stored(false));
+        assert_eq!(retained.set(message("c", b"", None)), SetOutcome::Refused(RetainedLimit::Messages));
+        assert_eq!(retained.set(message("a", b"123", None)), SetOutcome::Refused(RetainedLimit::Bytes));
+        assert_eq!(retained.get("a").unwrap().payload(), b"12");
+        assert_eq!(retained.set(message("a", b"1", None)), stored(true));
+        assert_eq!(retained.bytes(), 2 * one - 1);
+        assert_sound(&retained);
+    }
+
+    #[test]
+    fn a_replaced_expiry_counts_no_more() {
+        let mut retained = roomy();
+        retained.set(message("a", b"1", Some(5)));
+        retained.set(message("a", b"2", Some(9)));
+        assert!(retained.expire(Wall(8), 10).is_empty());
+        retained.set(message("a", b"3", None));
+        assert!(retained.expire(Wall(u64::MAX), 10).is_empty());
+        assert_eq!(retained.next_expiry(), None);
+        assert_eq!(retained.len(), 1);
+    }
+
+    #[test]
+    fn one_slice_of_a_scan_without_matches_is_bounded_too() {
+        let mut retained = roomy();
+        let topics = 10 * RETAINED_SCAN_STEPS_MAX;
+        for n in 0..topics {
+            retained.set(message(&format!("device-{n}/on"), b"1", None));
+        }
+        let mut slices = 0;
+        let mut after = None;
+        loop {
+            let slice = retained.matching_after("+/off", after.as_deref(), 100);
+            assert!(slice.messages.is_empty());
+            slices += 1;
+            after = slice.resume;
+            if after.is_none() {
+                break;
+            }
+        }
+        assert!((10..=11).contains(&slices), "{slices}");
+    }
+
+    #[test]
+    fn a_scan_jumps_over_levels_that_cannot_match() {
+        let mut retained = roomy();
+        for n in 0..30_000 {
+            retained.set(message(&format!("site-{}/{n:05}", n % 10), b"1", None));
+        }
+        for filter in ["site-5/#", "+/00005", "site-5/00005/#", "nothing/#", "zzz/+"] {
+            let slice = retained.matching_after(filter, None, 4000);
+            let expected = retained.iter().filter(|message| topic::matches(filter, message.topic())).count();
+            if expected < RETAINED_SCAN_STEPS_MAX {
+                assert_eq!((slice.messages.len(), slice.resume), (expected, None), "{filter}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_small_message_is_retained_in_less_than_400_bytes() {
+        let mut retained = roomy();
+        for n in 0..10_000 {
+            retained.set(message(&format!("plant/7/device-{n:06}/temperature"), &[0; 64], Some(n)));
+        }
+        let each = retained.bytes() / retained.len() as u64;
+        assert!(each < 400, "{each} bytes");
+    }
+}

@@ -32,6 +32,7 @@ enum Subscribers {
     #[default]
     None,
     One(Sink, Terms),
+    #[expect(clippy::box_collection, reason = "the box keeps a node, of which there are many, at 40 bytes")]
     Many(Box<BTreeMap<Sink, Terms>>),
 }
 
@@ -165,6 +166,39 @@ impl Trie {
         }
     }
 
+    /// Checks every invariant by a full scan.
+    #[cfg(test)]
+    pub(super) fn assert_sound(&self) {
+        let live = self.nodes.len() - self.free.len();
+        let mut reached = vec![];
+        let mut stack = vec![ROOT];
+        while let Some(id) = stack.pop() {
+            reached.push(id);
+            let node = &self.nodes[id as usize];
+            assert!(id == ROOT || !node.is_empty(), "an empty node is pruned");
+            let named: Vec<NodeId> =
+                self.edges.iter().copied().filter(|child| self.nodes[*child as usize].parent == id).collect();
+            assert_eq!(named.len(), node.named as usize);
+            assert!(
+                named
+                    .iter()
+                    .all(|child| self.named_child(id, self.nodes[*child as usize].name) == Some(*child))
+            );
+            stack.extend(named.into_iter().chain(some(node.plus)).chain(some(node.hash)));
+        }
+        assert_eq!(reached.len(), live);
+        let count = |id: &NodeId| {
+            let mut found = vec![];
+            self.nodes[*id as usize].subscribers.append_to(&mut found);
+            found.len()
+        };
+        assert_eq!(reached.iter().map(count).sum::<usize>(), self.subscriptions);
+        assert!(self.names.len() <= self.edges.len());
+        if self.subscriptions == 0 {
+            assert_eq!((live, self.names.len(), self.edges.len(), self.many_bytes), (1, 0, 0, 0));
+        }
+    }
+
     fn edge_hash(hasher: &DefaultHashBuilder, parent: NodeId, name: NameId) -> u64 {
         hasher.hash_one(u64::from(parent) << 32 | u64::from(name))
     }
@@ -251,6 +285,8 @@ impl Trie {
         }
     }
 }
+
+const _: () = assert!(size_of::<Node>() <= 40, "a node is small");
 
 impl Node {
     fn new(parent: NodeId, name: NameId) -> Self {
