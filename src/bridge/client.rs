@@ -1,7 +1,7 @@
 //! The shell of a link: moves bytes, commands and events between the link machine, the local broker's port and the upstream's
 //! socket. It decides nothing; see [`super::link`] for the order of calls.
 //!
-//! Bounds: [`EVENTS_PER_TURN`] broker events in one turn, [`WRITE_BUFFER_BYTES_HIGH`] plus one packet in the write buffer, one
+//! Bounds: `EVENTS_PER_TURN` broker events in one turn, [`WRITE_BUFFER_BYTES_HIGH`] plus one packet in the write buffer, one
 //! command beside the port's own bound.
 
 use std::future::Future;
@@ -195,8 +195,8 @@ impl Shell {
     /// deadlines that move.
     fn arm(&self, mut timer: Pin<&mut Sleep>, closing: Option<Instant>) {
         let link = self.link.next_deadline().map(|at| self.clock.instant(at));
-        let far = || Instant::now() + Duration::from_secs(3600);
-        let wanted = link.into_iter().chain(closing).min().unwrap_or_else(far).into();
+        let far = Instant::now() + Duration::from_secs(3600);
+        let wanted = link.into_iter().chain(closing).fold(far, Instant::min).into();
         if timer.is_elapsed() || wanted < timer.deadline() {
             timer.as_mut().reset(wanted);
         }
@@ -390,7 +390,7 @@ impl Shell {
 /// User name and password; the file is read anew for each connection.
 fn credentials(config: &LinkConfig) -> Result<Credentials, String> {
     let password = match &config.password_file {
-        None => config.password.clone().unwrap_or_default(),
+        None => config.password.as_ref().map(|secret| secret.0.clone()).unwrap_or_default(),
         Some(path) => std::fs::read_to_string(path)
             .map(|text| text.trim_end_matches(['\r', '\n']).to_owned())
             .map_err(|e| format!("password_file {}: {e}", path.display()))?,

@@ -27,7 +27,6 @@ pub struct Codec {
 }
 
 /// What CONNECT says beside the configuration.
-#[derive(Debug)]
 pub struct Credentials {
     /// User name; empty: none.
     pub username: String,

@@ -79,7 +79,7 @@ fn explain(error: &std::io::Error, name: &str) -> String {
     use rustls::{AlertDescription, CertificateError, Error};
     let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     let hint = match tls {
-        Some(Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
+        Some(Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature)) => {
             ": the upstream's certificate is signed by none of the trusted authorities; check `ca_file`"
         }
         Some(Error::InvalidCertificate(

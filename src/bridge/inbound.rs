@@ -85,6 +85,7 @@ impl Inbound {
         }
         let number = self.free_number();
         self.bytes += u64::from(message.size());
+        self.by_tag.insert(tag(number).0, number);
         self.open
             .insert(number, Open { connection: self.connection, id, qos2, held, message: message.clone() });
         (!held).then_some(tag(number))

@@ -298,6 +298,7 @@ impl Link {
 
     /// A deadline may have passed.
     pub fn handle_timeout(&mut self, now: Now) {
+        self.excuse_upstream(now);
         let due = self.phase_deadline.is_some_and(|at| at <= now.mono);
         match self.state {
             LinkState::Backoff if due => self.start_attempt(),
@@ -322,12 +323,6 @@ impl Link {
                 self.backoff.settle();
             }
         }
-        if self.inbound.pauses_reading() {
-            // Acknowledgements may lie unread: this wait is ours, not the upstream's.
-            self.connection.progress_at = now.mono;
-            self.connection.last_received = now.mono;
-            return;
-        }
         if self.ack_deadline().is_some_and(|at| at <= now.mono) {
             return self.fail_stalled(now);
         }
@@ -339,6 +334,15 @@ impl Link {
         } else if self.ping_at() <= now.mono {
             self.connection.ping_sent = Some(now.mono);
             self.packets.push_back(Outgoing::Ping);
+        }
+    }
+
+    /// While the upstream is not read, its answers may lie unread: that wait is ours and is not held against it.
+    fn excuse_upstream(&mut self, now: Now) {
+        if !self.wants_read() {
+            self.connection.progress_at = now.mono;
+            self.connection.last_received = now.mono;
+            self.connection.ping_sent = self.connection.ping_sent.map(|_| now.mono);
         }
     }
 

@@ -80,7 +80,7 @@ pub struct LinkConfig {
     /// User name.
     pub username: Option<String>,
     /// Password; `password_file` wins.
-    pub password: Option<String>,
+    pub password: Option<Secret>,
     /// Holds the password; read anew for each connection, so that it can be changed while the link runs.
     pub password_file: Option<PathBuf>,
     /// Keep-alive interval in seconds, at least 1.
@@ -164,6 +164,16 @@ impl LinkConfig {
     #[must_use]
     pub fn via_id(&self) -> &str {
         if self.gateway_id.is_empty() { &self.client_id } else { &self.gateway_id }
+    }
+}
+
+/// A text that no log shows.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Secret(pub String);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("***")
     }
 }
 
@@ -296,6 +306,12 @@ mod tests {
         assert_eq!(Address::parse("mqtts://[fd00::1]:9"), Ok(address("fd00::1", 9, true)));
         assert_eq!(Address::parse("mqtt://[::1]"), Ok(address("::1", 1883, false)));
         assert_eq!(address("::1", 5, false).to_string(), "mqtt://[::1]:5");
+    }
+
+    #[test]
+    fn a_configuration_in_a_log_does_not_show_the_password() {
+        let config = LinkConfig { password: Some(Secret("hunter2".into())), ..LinkConfig::default() };
+        assert!(!format!("{config:?}").contains("hunter2"));
     }
 
     #[test]

@@ -398,7 +398,7 @@ mod tests {
         assert!(
             with(|c| {
                 c.protocol = Protocol::V4;
-                c.password = Some("x".into());
+                c.password = Some(crate::bridge::Secret("x".into()));
             })
             .contains("username")
         );

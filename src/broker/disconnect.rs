@@ -193,5 +193,7 @@ impl Broker {
             self.queue_keys.remove(&id);
             self.batch.delete_queue(id);
         }
+        // Its page may have been the last one under way, for which others wait.
+        self.serve_wanted();
     }
 }

@@ -39,6 +39,11 @@ impl Building {
         self.id
     }
 
+    /// Memory that its operations keep alive, in bytes.
+    pub(super) fn memory(&self) -> usize {
+        self.memory
+    }
+
     /// Somebody waits for this batch.
     pub(super) fn make_urgent(&mut self) {
         self.urgent = true;

@@ -86,7 +86,7 @@ impl Broker {
     }
 
     /// Page requests that had to wait: as many as there is room for.
-    fn serve_wanted(&mut self) {
+    pub(super) fn serve_wanted(&mut self) {
         for _ in 0..self.loads_wanted.len() {
             if self.loads >= LOADS_MAX {
                 return;

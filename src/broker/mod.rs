@@ -14,6 +14,8 @@
 
 mod acks;
 pub mod api;
+#[cfg(test)]
+mod check;
 mod connect;
 mod deliver;
 mod disconnect;
@@ -25,6 +27,8 @@ mod restore;
 mod retain;
 mod stats;
 mod subscribe;
+#[cfg(test)]
+mod tests;
 mod tick;
 mod wills;
 
@@ -192,6 +196,13 @@ impl Broker {
             return None;
         }
         self.batch.take(now.wall)
+    }
+
+    /// Memory of the operations that the next batch will hold so far, in bytes. The store bounds the size of one batch, so a
+    /// driver takes it before it grows large.
+    #[must_use]
+    pub fn batch_memory(&self) -> usize {
+        self.batch.memory()
     }
 
     /// While a connection is congested, QoS 0 messages for it are dropped and others wait in its queue.

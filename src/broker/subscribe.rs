@@ -60,7 +60,9 @@ impl Broker {
         }
         let session = &self.sessions[key as usize];
         let old = session.subscriptions.get(&*asked.filter).copied();
-        if old.is_none() && !self.may_subscribe(key) {
+        // A shared subscription that becomes durable stores what waits in it.
+        let full = self.full && filter.is_shared() && session.is_durable();
+        if old.is_none() && (full || !self.may_subscribe(key)) {
             return Err(SubscribeOutcome::QuotaExceeded);
         }
         let group = self.add_subscription(key, &asked.filter, &filter, asked.options, id);

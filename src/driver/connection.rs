@@ -57,7 +57,10 @@ fn poll_turn(shell: &Shell, id: ConnId, read: &mut OwnedReadHalf, cx: &mut Conte
     if ready!(Pin::new(read).poll_read(cx, &mut buffer)).is_err() || buffer.filled().is_empty() {
         return Poll::Ready(Read::Over);
     }
-    let turn = shell.hub.borrow_mut().received(id, buffer.filled(), shell.now());
+    let mut hub = shell.hub.borrow_mut();
+    let now = shell.now();
+    let turn = hub.received(id, buffer.filled(), now);
+    shell.submit_if_large(&mut hub, now);
     shell.flush.notify_one();
     Poll::Ready(Read::Bytes(buffer.filled().len(), turn))
 }

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use socket2::SockRef;
 use tokio::net::tcp::OwnedWriteHalf;
-use tokio::sync::Notify;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{Notify, mpsc};
 use tracing::error;
 
-use crate::broker::api::ConnId;
+use crate::broker::api::{ClientEvent, ConnId, Delivery};
 use crate::driver::shell::{PeerIo, Shell};
 use crate::net::hub::{Hub, Output};
 use crate::store::contract::StoreEvent;
@@ -41,12 +42,7 @@ pub async fn run(shell: Rc<Shell>) {
 fn round(shell: &Rc<Shell>) {
     let mut hub = shell.hub.borrow_mut();
     let now = shell.now();
-    shell.with_store(|store| {
-        if let Some(batch) = hub.take_batch(now) {
-            store.submit(batch);
-        }
-        hub.take_loads().for_each(|request| store.load(request));
-    });
+    shell.submit(&mut hub, now);
     let mut left = hub.dirty_len();
     while left > 0
         && let Some(id) = hub.next_dirty()
@@ -72,9 +68,7 @@ fn write(shell: &Rc<Shell>, hub: &mut Hub, id: ConnId) {
     match &*peer {
         PeerIo::Port(events) => {
             while let Some(event) = hub.next_port_event(id) {
-                if events.try_send(event).is_err() {
-                    hub.lost(id, shell.now());
-                }
+                send_to_port(shell, hub, id, events, event);
             }
         }
         PeerIo::Socket { blocked, .. } if blocked.get() => {}
@@ -84,9 +78,24 @@ fn write(shell: &Rc<Shell>, hub: &mut Hub, id: ConnId) {
                 tokio::task::spawn_local(wait_writable(Rc::clone(shell), id, Rc::clone(&peer)));
             } else if hub.is_finished(id) {
                 resume.notify_one();
-                let _ = SockRef::from(half.as_ref().as_ref()).shutdown(std::net::Shutdown::Write);
+                let _ = SockRef::from(half.as_ref()).shutdown(std::net::Shutdown::Write);
             }
         }
+    }
+}
+
+/// The window bounds everything but QoS 0 messages: those a full port loses, counted; anything else is a fault of the link.
+fn send_to_port(
+    shell: &Shell,
+    hub: &mut Hub,
+    id: ConnId,
+    events: &mpsc::Sender<ClientEvent>,
+    event: ClientEvent,
+) {
+    match events.try_send(event) {
+        Ok(()) => {}
+        Err(TrySendError::Full(ClientEvent::Deliver(Delivery { id: None, .. }))) => hub.count_port_drop(),
+        Err(_) => hub.lost(id, shell.now()),
     }
 }
 
@@ -96,7 +105,7 @@ fn write_socket(shell: &Shell, hub: &mut Hub, id: ConnId, half: &OwnedWriteHalf)
         let result = match hub.output(id) {
             None => return true,
             Some(Output::Single(bytes)) => half.try_write(bytes),
-            Some(Output::Bytes(slices, n)) => half.try_write_vectored(&slices[..n]),
+            Some(Output::Many(slices)) => half.try_write_vectored(&slices),
         };
         match result {
             Ok(n) => hub.wrote(id, n, shell.now()),
@@ -147,7 +156,7 @@ fn close_hard(shell: &Shell, id: ConnId) {
         && let PeerIo::Socket { half, resume, .. } = &*peer
     {
         resume.notify_one();
-        let _ = SockRef::from(half.as_ref().as_ref()).shutdown(std::net::Shutdown::Both);
+        let _ = SockRef::from(half.as_ref()).shutdown(std::net::Shutdown::Both);
     }
 }
 

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use tokio::sync::mpsc;
 
-use crate::broker::api::ConnId;
+use crate::broker::api::{ClientCommand, ConnId};
 use crate::driver::shell::{PeerIo, Shell};
 use crate::port::PortPeer;
 
@@ -20,7 +20,7 @@ pub async fn serve(shell: Rc<Shell>, mut requests: mpsc::Receiver<PortPeer>) {
     }
 }
 
-async fn run(shell: Rc<Shell>, id: ConnId, mut commands: mpsc::Receiver<crate::broker::api::ClientCommand>) {
+async fn run(shell: Rc<Shell>, id: ConnId, mut commands: mpsc::Receiver<ClientCommand>) {
     let mut turn = Vec::with_capacity(TURN_COMMANDS_MAX);
     loop {
         while shell.store_is_behind() {
@@ -29,13 +29,19 @@ async fn run(shell: Rc<Shell>, id: ConnId, mut commands: mpsc::Receiver<crate::b
         if commands.recv_many(&mut turn, TURN_COMMANDS_MAX).await == 0 || shell.hub.borrow().is_ending(id) {
             break;
         }
-        let now = shell.now();
-        let mut hub = shell.hub.borrow_mut();
-        turn.drain(..).for_each(|command| hub.command(id, command, now));
-        hub.finish_turn(now);
-        drop(hub);
-        shell.flush.notify_one();
+        take_turn(&shell, id, &mut turn);
         tokio::task::yield_now().await;
     }
     shell.remove(id);
+}
+
+fn take_turn(shell: &Shell, id: ConnId, turn: &mut Vec<ClientCommand>) {
+    let now = shell.now();
+    let mut hub = shell.hub.borrow_mut();
+    for command in turn.drain(..) {
+        hub.command(id, command, now);
+        shell.submit_if_large(&mut hub, now);
+    }
+    hub.finish_turn(now);
+    shell.flush.notify_one();
 }

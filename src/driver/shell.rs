@@ -58,6 +58,8 @@ pub enum PeerIo {
     Port(mpsc::Sender<ClientEvent>),
 }
 
+type Place = (ConnId, Rc<PeerIo>);
+
 /// Shared by all tasks of the broker's thread. Borrows are never held across an await.
 pub struct Shell {
     /// Connections and broker.
@@ -72,7 +74,8 @@ pub struct Shell {
     pub room: Notify,
     /// The next deadline may have moved to the front.
     pub tick: Notify,
-    peers: RefCell<Vec<Option<(ConnId, Rc<PeerIo>)>>>,
+    /// By the slot number in the identifier; an entry counts only if the whole identifier fits.
+    peers: RefCell<Vec<Option<Place>>>,
     store: RefCell<Option<Store>>,
     failure: RefCell<Option<String>>,
     failing: Notify,
@@ -115,6 +118,23 @@ impl Shell {
     /// Calls `f` with the store, unless it is closed.
     pub fn with_store<T>(&self, f: impl FnOnce(&Store) -> T) -> Option<T> {
         self.store.borrow().as_ref().map(f)
+    }
+
+    /// Hands the round's operations to the store, then the page requests, which must see them.
+    pub fn submit(&self, hub: &mut Hub, now: Now) {
+        self.with_store(|store| {
+            if let Some(batch) = hub.take_batch(now) {
+                store.submit(batch);
+            }
+            hub.take_loads().for_each(|request| store.load(request));
+        });
+    }
+
+    /// As [`submit`](Self::submit), once the operations are many.
+    pub fn submit_if_large(&self, hub: &mut Hub, now: Now) {
+        if hub.batch_is_large() {
+            self.submit(hub, now);
+        }
     }
 
     /// The store is so far behind that nothing more may be read.

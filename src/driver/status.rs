@@ -181,6 +181,7 @@ fn traffic(hub: &Hub) -> Traffic {
         ("refused_quota", stats.refused_quota),
         ("refused_topic", stats.refused_topic),
         ("oversized_for_client", seen.oversized_for_client),
+        ("link_busy", seen.dropped_at_port),
         ("retained_full", stats.retained_refused),
     ]);
     Traffic {

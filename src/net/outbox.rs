@@ -86,19 +86,19 @@ impl Outbox {
         self.closed.push_back(bytes);
     }
 
-    /// Fills `slices` with what is to be written next and says how many it filled.
-    pub fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>; WRITE_SEGMENTS_MAX]) -> usize {
-        let mut n = 0;
+    /// What is to be written next, at most [`WRITE_SEGMENTS_MAX`] runs of bytes.
+    #[must_use]
+    pub fn slices(&self) -> Vec<IoSlice<'_>> {
+        let mut slices = Vec::with_capacity((self.closed.len() + 1).min(WRITE_SEGMENTS_MAX));
         let mut skip = self.written;
         let segments = self.closed.iter().map(|b| &b[..]).chain(std::iter::once(&self.open[..]));
         for segment in segments.take(WRITE_SEGMENTS_MAX) {
             if segment.len() > skip {
-                slices[n] = IoSlice::new(&segment[skip..]);
-                n += 1;
+                slices.push(IoSlice::new(&segment[skip..]));
             }
             skip = 0;
         }
-        n
+        slices
     }
 
     /// The only segment, when there is just one: the common case, for a plain write.
@@ -151,9 +151,7 @@ mod tests {
     fn drain(outbox: &mut Outbox, pool: &mut BufferPool, step: usize) -> Vec<u8> {
         let mut got = vec![];
         while !outbox.is_empty() {
-            let mut slices = [IoSlice::new(&[]); WRITE_SEGMENTS_MAX];
-            let n = outbox.slices(&mut slices);
-            let all: Vec<u8> = slices[..n].iter().flat_map(|s| s.to_vec()).collect();
+            let all: Vec<u8> = outbox.slices().iter().flat_map(|s| s.to_vec()).collect();
             let take = step.min(all.len());
             got.extend_from_slice(&all[..take]);
             outbox.advance(take, pool);

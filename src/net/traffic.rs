@@ -33,6 +33,8 @@ pub struct Traffic {
     pub keep_alive_timeouts: u64,
     /// Messages that a client does not take because of its Maximum Packet Size.
     pub oversized_for_client: u64,
+    /// QoS 0 messages for links that had no place for them.
+    pub dropped_at_port: u64,
     /// Connections ended because partly received packets took too much memory.
     pub read_buffer_limit: u64,
 }

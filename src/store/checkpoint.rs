@@ -15,8 +15,8 @@ const COMPACT_RATIO: u64 = 4;
 /// Space that is not worth the effort of giving it back.
 const COMPACT_BYTES_MIN: u64 = 16 << 20;
 
-/// More live data than this is not moved while the store is in use.
-const COMPACT_LIVE_BYTES_MAX: u64 = 32 << 20;
+/// More live data than this is not moved while the store is in use: page loads wait meanwhile.
+const COMPACT_LIVE_BYTES_MAX: u64 = 16 << 20;
 
 /// How a checkpoint ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,10 +80,11 @@ fn no_space(shared: &Shared, snapshot: Snapshot, serial: u64) -> Result<Outcome,
 /// # Errors
 /// Any failure but a full disk.
 pub fn give_space_back(shared: &Shared) -> Result<bool, StoreError> {
-    let base = shared.media.size().map_err(StoreError::io("read its file's length"))?;
+    let file = shared.media.size().map_err(StoreError::io("read its file's length"))?;
+    let file = file.saturating_sub(shared.cold.region().base());
     let stored = shared.meta().stored_bytes;
     let live = stored + stored / 2 + 64 * BLOCK_BYTES;
-    if live > COMPACT_LIVE_BYTES_MAX || base < COMPACT_BYTES_MIN + COMPACT_RATIO * live + ring_bytes(shared) {
+    if live > COMPACT_LIVE_BYTES_MAX || file < COMPACT_BYTES_MIN + COMPACT_RATIO * live {
         return Ok(false);
     }
     match shared.cold.compact() {
@@ -98,8 +99,4 @@ pub fn give_space_back(shared: &Shared) -> Result<bool, StoreError> {
     set(&shared.counters.file_bytes, shared.media.size().unwrap_or(0));
     shared.check_capacity();
     Ok(true)
-}
-
-fn ring_bytes(shared: &Shared) -> u64 {
-    shared.counters.ring_size_bytes.load(std::sync::atomic::Ordering::Relaxed)
 }

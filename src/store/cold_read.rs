@@ -47,6 +47,9 @@ pub struct ColdReader {
     kept: Vec<Kept>,
 }
 
+/// A decoded segment and where the next one may begin.
+type Found = (Arc<Vec<StoredEntry>>, Seq);
+
 struct Tables {
     segment: ReadOnlyTable<&'static SegmentKey, &'static [u8]>,
     index: ReadOnlyTable<&'static SegmentKey, &'static [u8]>,
@@ -106,7 +109,7 @@ impl ColdReader {
         query: &ColdQuery,
         next: Seq,
         counters: &Counters,
-    ) -> Result<Option<(Arc<Vec<StoredEntry>>, Seq)>, StoreError> {
+    ) -> Result<Option<Found>, StoreError> {
         let holds = |kept: &Kept| kept.queue == query.queue && kept.first <= next && next <= kept.last;
         if let Some(at) = self.kept.iter().position(holds) {
             self.kept[at..].rotate_left(1);

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use hashbrown::HashMap;
 
-use super::contract::{Op, QueueId, RecoveredQueue, Row, Seq, Space};
+use super::contract::{Op, QueueId, RecoveredQueue, Row, Seq, Space, Target};
 use super::error::StoreError;
 use super::hot_queue::{Contradiction, HotQueue, Stamp};
 use super::record::Lsn;
@@ -106,8 +106,13 @@ impl Hot {
     pub fn apply(&mut self, op: Op, lsn: Lsn, replay: bool) -> Result<(), StoreError> {
         match op {
             Op::Enqueue { message, targets } => {
-                for target in &targets {
-                    self.enqueue(target.queue, target.seq, &target.options, &message, lsn, replay)?;
+                // The last target takes the message itself: most messages have one.
+                let mut rest = targets.into_iter().peekable();
+                let mut message = Some(message);
+                while let Some(target) = rest.next() {
+                    let own = if rest.peek().is_some() { message.clone() } else { message.take() };
+                    let own = own.expect("only the last target takes it");
+                    self.enqueue(target, own, lsn, replay)?;
                 }
             }
             Op::Settle { queue, first, count, bytes } => self.settle(queue, first, count, bytes, replay)?,
@@ -129,16 +134,15 @@ impl Hot {
 
     fn enqueue(
         &mut self,
-        id: QueueId,
-        seq: Seq,
-        options: &DeliveryOptions,
-        message: &Message,
+        target: Target,
+        message: Message,
         lsn: Lsn,
         replay: bool,
     ) -> Result<(), StoreError> {
+        let id = target.queue;
         let Some(queue) = self.queues.get_mut(&id) else { return unknown_queue(id, replay) };
         let before = queue.hot_bytes;
-        queue.enqueue(seq, lsn, options, message.clone()).map_err(|e| contradiction(id, &e))?;
+        queue.enqueue(target.seq, lsn, target.options, message).map_err(|e| contradiction(id, &e))?;
         self.live_bytes += queue.hot_bytes - before;
         if !queue.dirty {
             queue.dirty = true;

@@ -106,7 +106,7 @@ impl HotQueue {
         &mut self,
         seq: Seq,
         lsn: Lsn,
-        options: &DeliveryOptions,
+        options: DeliveryOptions,
         message: Message,
     ) -> Result<(), Contradiction> {
         if seq < self.tail {
@@ -121,7 +121,7 @@ impl HotQueue {
             self.hot_messages += 1;
             self.hot_bytes += u64::from(message.size());
         }
-        let options = if settled { DeliveryOptions::default() } else { options.clone() };
+        let options = if settled { DeliveryOptions::default() } else { options };
         self.entries.push_back(HotEntry { lsn, options, message: (!settled).then_some(message) });
         self.drop_below_floor();
         Ok(())
@@ -152,8 +152,7 @@ impl HotQueue {
         if self.is_settled_partly(first, end) {
             return Err(Contradiction("a settled run overlaps an earlier one"));
         }
-        // Replay may know settles whose enqueues a torn record lost: they never happened for the ring, so they may not be ahead
-        // of its end. Within one run the broker settles only what it has enqueued.
+        // Only what was enqueued can be settled, and replay sees enqueues first.
         if end > self.tail {
             return Err(Contradiction("a settled run ends behind the queue's tail"));
         }
@@ -259,7 +258,7 @@ mod tests {
         let message = Message::new("t", b"payload", MessageHead::default());
         let size = u64::from(message.size());
         for seq in 1..=n {
-            queue.enqueue(seq, seq * 4096, &DeliveryOptions::default(), message.clone()).unwrap();
+            queue.enqueue(seq, seq * 4096, DeliveryOptions::default(), message.clone()).unwrap();
         }
         (queue, size)
     }

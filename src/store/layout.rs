@@ -6,6 +6,7 @@
 //! 8192    copy of redb's page 0, slot 0 the page and a trailer block each, see offset_backend
 //! 16384   copy of redb's page 0, slot 1
 //! 32768   write-ahead ring, a whole number of blocks, filled with zeroes when the file is made
+//! ...     ballast: a hole whose blocks are reserved, see space
 //! ...     redb, to the end of the file
 //! ```
 
@@ -30,8 +31,11 @@ pub const RING_BYTES_MIN: u64 = 64 << 10;
 /// Largest ring.
 pub const RING_BYTES_MAX: u64 = 1 << 30;
 
+/// Largest ballast.
+pub const BALLAST_BYTES_MAX: u64 = 2 << 30;
+
 const MAGIC: &[u8; 8] = b"tidegate";
-const SUPERBLOCK_BYTES: usize = 56;
+const SUPERBLOCK_BYTES: usize = 64;
 
 /// What must be known before anything else in the file can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,13 +48,21 @@ pub struct Superblock {
     pub epoch: u64,
     /// Size of the ring.
     pub ring_bytes: u64,
+    /// Size of the ballast.
+    pub ballast_bytes: u64,
 }
 
 impl Superblock {
+    /// Where the ballast begins.
+    #[must_use]
+    pub fn ballast_at(&self) -> u64 {
+        RING_AT + self.ring_bytes
+    }
+
     /// Where redb begins.
     #[must_use]
     pub fn cold_at(&self) -> u64 {
-        RING_AT + self.ring_bytes
+        self.ballast_at() + self.ballast_bytes
     }
 
     /// Writes the superblock to its slot: the one that does not hold its predecessor. The caller syncs.
@@ -91,8 +103,8 @@ impl Superblock {
         block[..8].copy_from_slice(MAGIC);
         block[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
         block[12..16].copy_from_slice(&(BLOCK_BYTES as u32).to_le_bytes());
-        let numbers = [self.sequence, self.salt, self.epoch, self.ring_bytes];
-        for (place, number) in block[16..48].chunks_exact_mut(8).zip(numbers) {
+        let numbers = [self.sequence, self.salt, self.epoch, self.ring_bytes, self.ballast_bytes];
+        for (place, number) in block[16..56].chunks_exact_mut(8).zip(numbers) {
             place.copy_from_slice(&number.to_le_bytes());
         }
         let crc = crc32c::crc32c(&block[..SUPERBLOCK_BYTES - 4]);
@@ -117,10 +129,13 @@ impl Superblock {
             salt: le64(&block[24..]),
             epoch: le64(&block[32..]),
             ring_bytes: le64(&block[40..]),
+            ballast_bytes: le64(&block[48..]),
         };
         let sane = (RING_BYTES_MIN..=RING_BYTES_MAX).contains(&found.ring_bytes)
-            && found.ring_bytes.is_multiple_of(BLOCK_BYTES);
-        if sane { Ok(found) } else { Err(damaged("its ring has an impossible size")) }
+            && found.ring_bytes.is_multiple_of(BLOCK_BYTES)
+            && found.ballast_bytes <= BALLAST_BYTES_MAX
+            && found.ballast_bytes.is_multiple_of(BLOCK_BYTES);
+        if sane { Ok(found) } else { Err(damaged("its parts have impossible sizes")) }
     }
 }
 
@@ -138,7 +153,8 @@ pub(super) fn le64(bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    const SAMPLE: Superblock = Superblock { sequence: 3, salt: 4, epoch: 5, ring_bytes: 8 << 20 };
+    const SAMPLE: Superblock =
+        Superblock { sequence: 3, salt: 4, epoch: 5, ring_bytes: 8 << 20, ballast_bytes: 1 << 20 };
 
     #[test]
     fn a_superblock_round_trips_and_one_flipped_bit_is_noticed() {

@@ -4,8 +4,11 @@
 use std::fmt::Debug;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::FallocateFlags;
 
 use super::error::StoreError;
 
@@ -26,6 +29,15 @@ pub trait Media: Debug + Send + Sync + 'static {
     /// Some part of the range may then have been written.
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()>;
 
+    /// As [`write_at`](Self::write_at), for whole blocks that are written once and read back only after a crash: keeping them
+    /// out of the page cache saves the cache's work and, where pages come in large folios, writing the neighbours again.
+    ///
+    /// # Errors
+    /// Some part of the range may then have been written.
+    fn append_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.write_at(offset, data)
+    }
+
     /// Makes everything written so far durable.
     ///
     /// # Errors
@@ -44,12 +56,17 @@ pub trait Media: Debug + Send + Sync + 'static {
     /// As the system says.
     fn size(&self) -> io::Result<u64>;
 
-    /// Reserves space for the range, so that later writes to it cannot run out of space. Does not change the length. A medium
-    /// that cannot reserve does nothing.
+    /// Takes blocks for the range without writing it or changing the length. A medium that cannot do that does nothing.
     ///
     /// # Errors
     /// Storage full, or as the system says.
     fn reserve(&self, offset: u64, len: u64) -> io::Result<()>;
+
+    /// Gives the range's blocks back; it reads as zeroes. A medium that cannot do that does nothing.
+    ///
+    /// # Errors
+    /// As the system says.
+    fn release(&self, offset: u64, len: u64) -> io::Result<()>;
 
     /// Bytes that the file occupies on the medium.
     ///
@@ -66,7 +83,51 @@ pub trait Media: Debug + Send + Sync + 'static {
 
 /// A file of the operating system, locked for this process as long as it is open.
 #[derive(Debug)]
-pub struct RealFile(File);
+pub struct RealFile {
+    file: File,
+    /// The same file past the page cache; `None` where the file system does not offer that.
+    direct: Mutex<Option<Direct>>,
+}
+
+/// Alignment of memory, offset and length that direct writes need.
+const DIRECT_ALIGN: usize = 4096;
+/// Bytes of one direct write: longer runs take several.
+const DIRECT_BYTES_MAX: usize = 256 << 10;
+
+/// A second handle for direct writes, with its aligned buffer.
+#[derive(Debug)]
+struct Direct {
+    file: File,
+    buffer: Vec<u8>,
+}
+
+impl Direct {
+    fn open(path: &Path) -> Option<Self> {
+        let flags = i32::try_from(rustix::fs::OFlags::DIRECT.bits()).ok()?;
+        let file = OpenOptions::new().write(true).custom_flags(flags).open(path).ok()?;
+        Some(Self { file, buffer: Vec::new() })
+    }
+
+    /// Writes whole blocks; `false`: the file system refuses, nothing was written.
+    fn write(&mut self, offset: u64, data: &[u8]) -> io::Result<bool> {
+        let part_max = DIRECT_BYTES_MAX.min(data.len());
+        if self.buffer.len() < part_max + DIRECT_ALIGN {
+            self.buffer = vec![0; part_max + DIRECT_ALIGN];
+        }
+        let skip = self.buffer.as_ptr().align_offset(DIRECT_ALIGN);
+        let mut at = offset;
+        for part in data.chunks(DIRECT_BYTES_MAX) {
+            let place = &mut self.buffer[skip..skip + part.len()];
+            place.copy_from_slice(part);
+            match self.file.write_all_at(place, at) {
+                Err(e) if e.kind() == io::ErrorKind::InvalidInput && at == offset => return Ok(false),
+                other => other?,
+            }
+            at += part.len() as u64;
+        }
+        Ok(true)
+    }
+}
 
 impl RealFile {
     /// Opens and locks an existing file.
@@ -85,13 +146,17 @@ impl RealFile {
     pub fn create(path: &Path) -> Result<Self, StoreError> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
         let file = Self::lock(file.map_err(StoreError::io("create its file"))?, path)?;
-        file.0.set_len(0).map_err(StoreError::io("create its file"))?;
+        file.file.set_len(0).map_err(StoreError::io("create its file"))?;
         Ok(file)
     }
 
     fn lock(file: File, path: &Path) -> Result<Self, StoreError> {
         match file.try_lock() {
-            Ok(()) => Ok(Self(file)),
+            Ok(()) => {
+                // After a write error the page cache may hold what the disk does not: read the disk. Only a hint.
+                let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
+                Ok(Self { file, direct: Mutex::new(Direct::open(path)) })
+            }
             Err(TryLockError::WouldBlock) => Err(StoreError::InUse { path: path.to_owned() }),
             Err(TryLockError::Error(source)) => Err(StoreError::Io { what: "lock its file", source }),
         }
@@ -100,42 +165,62 @@ impl RealFile {
 
 impl Media for RealFile {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.0.read_exact_at(buf, offset)
+        self.file.read_exact_at(buf, offset)
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.0.write_all_at(data, offset)
+        self.file.write_all_at(data, offset)
+    }
+
+    fn append_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let aligned = offset.is_multiple_of(DIRECT_ALIGN as u64) && data.len().is_multiple_of(DIRECT_ALIGN);
+        let mut direct = self.direct.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(writer) = direct.as_mut().filter(|_| aligned) {
+            if writer.write(offset, data)? {
+                return Ok(());
+            }
+            *direct = None;
+        }
+        drop(direct);
+        self.write_at(offset, data)
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.0.sync_data()
+        self.file.sync_data()
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
+        self.file.set_len(len)
     }
 
     fn size(&self) -> io::Result<u64> {
-        Ok(self.0.metadata()?.len())
+        Ok(self.file.metadata()?.len())
     }
 
     fn reserve(&self, offset: u64, len: u64) -> io::Result<()> {
-        use rustix::fs::{FallocateFlags, fallocate};
-        match fallocate(&self.0, FallocateFlags::KEEP_SIZE, offset, len).map_err(io::Error::from) {
-            // Some file systems cannot reserve; the check of the free space must do there.
-            Err(e) if matches!(e.kind(), io::ErrorKind::Unsupported | io::ErrorKind::InvalidInput) => Ok(()),
-            other => other,
-        }
+        fallocate(&self.file, FallocateFlags::KEEP_SIZE, offset, len)
+    }
+
+    fn release(&self, offset: u64, len: u64) -> io::Result<()> {
+        fallocate(&self.file, FallocateFlags::KEEP_SIZE | FallocateFlags::PUNCH_HOLE, offset, len)
     }
 
     fn occupied(&self) -> io::Result<u64> {
         use std::os::unix::fs::MetadataExt;
-        Ok(self.0.metadata()?.blocks() * 512)
+        Ok(self.file.metadata()?.blocks() * 512)
     }
 
     fn free_space(&self) -> io::Result<u64> {
-        let stat = rustix::fs::fstatvfs(&self.0)?;
+        let stat = rustix::fs::fstatvfs(&self.file)?;
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+}
+
+/// Some file systems know nothing of reservations; the check of the free space must do there.
+fn fallocate(file: &File, flags: FallocateFlags, offset: u64, len: u64) -> io::Result<()> {
+    match rustix::fs::fallocate(file, flags, offset, len).map_err(io::Error::from) {
+        Err(e) if matches!(e.kind(), io::ErrorKind::Unsupported | io::ErrorKind::InvalidInput) => Ok(()),
+        other => other,
     }
 }
 

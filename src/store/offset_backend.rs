@@ -4,7 +4,8 @@
 //! page, and a power cut that tears it while it is written would lose the database. Before each write to page 0 that would
 //! make the newest copy outdated, the page as it is goes to the older of two slots (page, then a trailer block with magic,
 //! sequence and CRC), synced. It **trickles**: after every 128 KiB it syncs and pauses, so that a checkpoint does not pile up a
-//! burst in front of the ring's next commit. And it reserves space ahead, see [`Space`].
+//! burst in front of the ring's next commit. And when the disk is full it has
+//! the ballast of [`Space`] to draw on.
 
 use std::io;
 use std::ops::Bound;
@@ -15,6 +16,7 @@ use std::time::Duration;
 use redb::{BackendError, StorageBackend};
 
 use super::counters::{Counters, add};
+use super::error::is_no_space;
 use super::layout::{BLOCK_BYTES, HEADER_COPY_AT, le32, le64};
 use super::media::Media;
 use super::space::Space;
@@ -80,10 +82,23 @@ impl Region {
         })
     }
 
-    /// The reservations ahead of this region.
+    /// The bounds of the file's size.
     #[must_use]
     pub fn space(&self) -> &Space {
         &self.space
+    }
+
+    /// Where it begins in the file.
+    #[must_use]
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        if offset < BLOCK_BYTES {
+            return self.write_header(offset, data);
+        }
+        self.media.write_at(self.base + offset, data)
     }
 
     /// Copies page 0 if its newest copy is not equal, then remembers what the write makes of it.
@@ -171,9 +186,7 @@ impl StorageBackend for OffsetBackend {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.media.set_len(self.0.base + len)?;
-        self.0.space.note_cut(len);
-        Ok(())
+        self.0.media.set_len(self.0.base + len)
     }
 
     fn sync_data(&self) -> io::Result<()> {
@@ -182,13 +195,12 @@ impl StorageBackend for OffsetBackend {
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let region = &*self.0;
-        if offset < BLOCK_BYTES {
-            region.write_header(offset, data)?;
-        } else {
-            region.media.write_at(region.base + offset, data)?;
+        match region.write(offset, data) {
+            // The ballast is for this: what the ring holds must get in.
+            Err(error) if is_no_space(&error) && region.space.release() => region.write(offset, data)?,
+            other => other?,
         }
         let len = data.len() as u64;
-        region.space.note_write(offset + len);
         add(&region.counters.cold_bytes, len);
         let unsynced = region.unsynced.fetch_add(len, Ordering::Relaxed) + len;
         if unsynced >= TRICKLE_BYTES && region.trickle.load(Ordering::Relaxed) {

@@ -12,7 +12,7 @@ use super::contract::{QueueId, Recovered};
 use super::counters::{Counters, add};
 use super::error::StoreError;
 use super::hot::Hot;
-use super::layout::{BLOCK_BYTES, RING_AT, RING_BYTES_MAX, RING_BYTES_MIN, Superblock};
+use super::layout::{BALLAST_BYTES_MAX, BLOCK_BYTES, RING_AT, RING_BYTES_MAX, RING_BYTES_MIN, Superblock};
 use super::media::Media;
 use super::offset_backend::{Region, read_copies};
 use super::probe::Overlay;
@@ -63,12 +63,19 @@ impl Settings {
 /// # Errors
 /// Of the medium or of redb.
 pub fn create(media: &Arc<dyn Media>, settings: &Settings) -> Result<(), StoreError> {
-    let superblock =
-        Superblock { sequence: 1, salt: settings.salt, epoch: 1, ring_bytes: settings.checked_ring_bytes()? };
+    let ring_bytes = settings.checked_ring_bytes()?;
+    let ballast = ring_bytes.saturating_add(settings.queue_bytes_max).min(BALLAST_BYTES_MAX);
+    let superblock = Superblock {
+        sequence: 1,
+        salt: settings.salt,
+        epoch: 1,
+        ring_bytes,
+        ballast_bytes: ballast.next_multiple_of(BLOCK_BYTES),
+    };
     let failed = "create its file";
     let zeroes = vec![0; 1 << 18];
-    let end = superblock.cold_at();
-    media.set_len(end).map_err(StoreError::io(failed))?;
+    let end = superblock.ballast_at();
+    media.set_len(superblock.cold_at()).map_err(StoreError::io(failed))?;
     // Written, not just extended: the ring must never run out of space.
     let mut at = 0;
     while at < end {
@@ -94,9 +101,8 @@ fn open_cold(
     counters: &Arc<Counters>,
 ) -> Result<Cold, StoreError> {
     let base = superblock.cold_at();
-    let ballast = superblock.ring_bytes + settings.queue_bytes_max;
-    let space =
-        Space::new(media.clone(), base, ballast, settings.disk_bytes_max, settings.disk_reserve_bytes);
+    let (max, reserve) = (settings.disk_bytes_max, settings.disk_reserve_bytes);
+    let space = Space::new(media.clone(), superblock, max, reserve);
     let region = Region::new(media.clone(), base, space, counters.clone(), settings.pause)
         .map_err(StoreError::io("read its database"))?;
     let cache = usize::try_from(settings.cache_bytes).unwrap_or(usize::MAX);

@@ -110,9 +110,9 @@ impl Ring {
         let place = self.head % self.size;
         let first = len.min(self.size - place);
         let (front, back) = frame.split_at(usize::try_from(first).expect("a part of a buffer"));
-        self.media.write_at(RING_AT + place, front)?;
+        self.media.append_at(RING_AT + place, front)?;
         if !back.is_empty() {
-            self.media.write_at(RING_AT, back)?;
+            self.media.append_at(RING_AT, back)?;
         }
         self.media.sync_data()?;
         self.marks.push_back(Point { lsn: self.head, epoch: self.epoch });

@@ -1,109 +1,86 @@
-//! Keeps disk space reserved ahead of what the cold tier writes, so that it can always take in what the ring holds.
+//! Keeps disk space in hand, so that redb can always take in what the ring holds.
 //!
-//! redb extends its file by doubling, sparsely; real space is used as pages are written. `Space` reserves a *ballast* beyond the
-//! last page ever written, at least as much as the ring and its queue can hold. When the ballast cannot be had any more, because
-//! of the disk, its reserve or the configured budget, the store is full: no new messages come in, but everything accepted so
-//! far still fits, and so do the copies that deleting needs.
+//! Between the ring and redb's region the file has a *ballast*: a hole whose blocks are reserved, as many as the ring and the
+//! writer's queue can hold. When the disk, its reserve or the configured budget is used up, the store is full: no new messages
+//! come in, and the ballast's blocks are given back, so that everything accepted so far still fits, and so do the copies that
+//! deleting needs. When there is space again, or deletes have freed enough pages inside redb's region, messages come in again.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::contract::Capacity;
-use super::error::is_no_space;
+use super::layout::Superblock;
 use super::media::Media;
 
-/// Space is reserved in steps of this many bytes.
-const RESERVE_STEP_BYTES: u64 = 1 << 20;
-
-/// Reservations ahead of one file's cold region.
+/// Bounds of one file's size.
 #[derive(Debug)]
 pub struct Space {
     media: Arc<dyn Media>,
-    /// Where the region begins in the file.
-    base: u64,
-    ballast: u64,
+    ballast_at: u64,
+    ballast_bytes: u64,
     file_bytes_max: u64,
     disk_reserve_bytes: u64,
-    /// End of the last page ever written, in the region.
-    written: AtomicU64,
-    /// End of what is reserved, in the region.
-    reserved: AtomicU64,
+    /// The ballast's blocks are reserved.
+    held: AtomicBool,
 }
 
 impl Space {
-    /// For the region from `base` on; `ballast` bytes are kept reserved.
+    /// For the file that the superblock describes.
     #[must_use]
     pub fn new(
         media: Arc<dyn Media>,
-        base: u64,
-        ballast: u64,
+        superblock: &Superblock,
         file_bytes_max: Option<u64>,
         disk_reserve_bytes: u64,
     ) -> Self {
-        let occupied = media.occupied().unwrap_or(0).saturating_sub(base);
-        let length = media.size().unwrap_or(0).saturating_sub(base);
-        let written = occupied.saturating_sub(ballast).min(length);
-        let file_bytes_max = file_bytes_max.unwrap_or(u64::MAX);
-        Self {
+        let space = Self {
             media,
-            base,
-            ballast,
-            file_bytes_max,
+            ballast_at: superblock.ballast_at(),
+            ballast_bytes: superblock.ballast_bytes,
+            file_bytes_max: file_bytes_max.unwrap_or(u64::MAX),
             disk_reserve_bytes,
-            written: written.into(),
-            reserved: occupied.into(),
-        }
+            held: AtomicBool::new(false),
+        };
+        // Whether an earlier run held it is unknown; from a known state the sums below are right.
+        space.release();
+        space
     }
 
-    /// A page up to `end` was written.
-    pub fn note_write(&self, end: u64) {
-        let before = self.written.fetch_max(end, Ordering::Relaxed);
-        if before < end {
-            self.reserve_ballast();
-        }
-    }
-
-    /// The region was cut to `len`.
-    pub fn note_cut(&self, len: u64) {
-        self.written.fetch_min(len, Ordering::Relaxed);
-        self.reserved.fetch_min(len, Ordering::Relaxed);
-    }
-
-    /// Whether new messages may come in, if the region's live data is about `live` bytes.
+    /// Whether new messages may come in, if redb's live data is about `live` bytes.
     #[must_use]
     pub fn capacity(&self, live: u64) -> Capacity {
-        let written = self.written.load(Ordering::Relaxed);
-        // Pages that deletes have freed inside the region are as good as a ballast, once they are clearly enough.
-        let free_inside = written.saturating_sub(live.saturating_add(live / 2));
-        if self.reserve_ballast() || free_inside >= 2 * self.ballast {
-            Capacity::Free
-        } else {
-            Capacity::Full
+        let occupied = self.media.occupied().unwrap_or(0);
+        let free = self.media.free_space().unwrap_or(u64::MAX);
+        let held = self.held.load(Ordering::Relaxed);
+        let more = if held { self.ballast_bytes / 2 } else { self.ballast_bytes };
+        let fits_file = occupied.saturating_add(more) <= self.file_bytes_max;
+        let fits_disk = free >= self.disk_reserve_bytes.saturating_add(if held { 0 } else { more });
+        match (held, fits_file && fits_disk) {
+            (true, true) => return Capacity::Free,
+            (true, false) => {
+                self.release();
+            }
+            (false, true) if self.hold() => return Capacity::Free,
+            (false, _) => {}
         }
+        // Pages that deletes have freed inside redb's region are as good as a ballast, once they are clearly enough.
+        let ballast = if held { self.ballast_bytes } else { 0 };
+        let inside = occupied.saturating_sub(self.ballast_at + ballast);
+        let wanted = live.saturating_add(live / 2).saturating_add(2 * self.ballast_bytes);
+        if inside >= wanted { Capacity::Free } else { Capacity::Full }
     }
 
-    /// The ballast is reserved, now or before.
-    fn reserve_ballast(&self) -> bool {
-        let from = self.reserved.load(Ordering::Relaxed);
-        let needed = self.written.load(Ordering::Relaxed).saturating_add(self.ballast);
-        if needed <= from {
-            return true;
-        }
-        let to = needed.next_multiple_of(RESERVE_STEP_BYTES);
-        if self.base.saturating_add(needed) > self.file_bytes_max {
-            return false;
-        }
-        let free = self.media.free_space().unwrap_or(u64::MAX);
-        if free < self.disk_reserve_bytes.saturating_add(to - from) {
-            return false;
-        }
-        match self.media.reserve(self.base + from, to - from) {
-            Err(e) if is_no_space(&e) => false,
-            // A medium that fails in another way will say so at the next write.
-            _ => {
-                self.reserved.fetch_max(to, Ordering::Relaxed);
-                true
-            }
-        }
+    /// Gives the ballast's blocks back. Returns whether that has made room.
+    pub fn release(&self) -> bool {
+        let held = self.held.swap(false, Ordering::Relaxed);
+        // A medium that cannot give blocks back fails here and keeps them: nothing is lost by that.
+        let released = self.media.release(self.ballast_at, self.ballast_bytes);
+        held && released.is_ok()
+    }
+
+    fn hold(&self) -> bool {
+        let held = self.media.reserve(self.ballast_at, self.ballast_bytes).is_ok();
+        self.held.store(held, Ordering::Relaxed);
+        held
     }
 }

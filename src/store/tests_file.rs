@@ -13,6 +13,12 @@ fn folder() -> (tempfile::TempDir, std::path::PathBuf) {
     (folder, path)
 }
 
+/// Where redb begins, from the superblock.
+fn cold_at(content: &[u8]) -> usize {
+    let number = |at: usize| u64::from_le_bytes(content[at..at + 8].try_into().unwrap());
+    usize::try_from(32768 + number(40) + number(48)).unwrap()
+}
+
 fn put(key: &[u8], value: &[u8]) -> Op {
     Op::Put { space: Space::Retained, key: key.into(), value: value.into() }
 }
@@ -104,7 +110,8 @@ fn a_file_whose_database_is_overwritten_is_set_aside() {
     run.commit(vec![put(b"k", b"v")]);
     run.store.close().unwrap();
     let mut content = fs::read(&path).unwrap();
-    content[32768 + (1 << 20)..].fill(0x5a);
+    let base = cold_at(&content);
+    content[base..].fill(0x5a);
     content[8192..32768].fill(0);
     fs::write(&path, content).unwrap();
     assert!(Driver::open(options(&path)).unwrap().recovered.set_aside.is_some());
@@ -116,8 +123,9 @@ fn a_torn_first_page_of_the_database_is_restored_from_its_copy() {
     let mut run = Driver::open(options(&path)).unwrap();
     run.commit(vec![put(b"k", b"v")]);
     drop(run);
+    let base = cold_at(&fs::read(&path).unwrap());
     let media = RealFile::open(&path).unwrap();
-    media.write_at(32768 + (1 << 20), &[0x5a; 4096]).unwrap();
+    media.write_at(base as u64, &[0x5a; 4096]).unwrap();
     drop(media);
     let run = Driver::open(options(&path)).unwrap();
     assert_eq!(run.recovered.set_aside, None);
@@ -131,8 +139,8 @@ fn a_file_of_a_newer_format_is_refused_and_left_alone() {
     let mut content = fs::read(&path).unwrap();
     for at in [0, 4096] {
         content[at + 8] += 1;
-        let crc = crc32c::crc32c(&content[at..at + 52]);
-        content[at + 52..at + 56].copy_from_slice(&crc.to_le_bytes());
+        let crc = crc32c::crc32c(&content[at..at + 60]);
+        content[at + 60..at + 64].copy_from_slice(&crc.to_le_bytes());
     }
     fs::write(&path, &content).unwrap();
     assert!(matches!(Driver::open(options(&path)), Err(StoreError::NewerFormat { .. })));
@@ -252,4 +260,25 @@ fn a_deleted_queue_is_gone_with_its_messages_and_its_number_is_not_reused() {
     assert_eq!(run.recovered.next_queue, QueueId(3));
     assert!(run.page(2, 1, 1000).entries.is_empty());
     assert_eq!(run.read_all(1, 1).len(), 2000);
+}
+
+#[test]
+fn a_lone_commit_is_one_block_and_one_sync_and_settled_messages_never_reach_the_database() {
+    let (_folder, path) = folder();
+    let mut run = Driver::open(options(&path)).unwrap();
+    let size = u64::from(numbered(1, 100).size());
+    run.commit(vec![Op::CreateQueue { queue: QueueId(1) }]);
+    for seq in 1..=1000 {
+        let mut ops = vec![enqueue(1, seq, numbered(seq, 100))];
+        if seq > 5 {
+            ops.push(settle(1, seq - 5, 1, size));
+        }
+        run.commit(ops);
+    }
+    let all = run.store.counters().all();
+    let count = |name: &str| all.iter().find(|(n, _)| *n == name).unwrap().1;
+    assert_eq!((count("commits"), count("ring_syncs"), count("ring_bytes")), (1001, 1001, 1001 * 4096));
+    assert!(count("checkpoints") >= 4);
+    assert_eq!(count("messages_folded"), 0);
+    assert_eq!((count("messages_enqueued"), count("messages_settled")), (1000, 995));
 }

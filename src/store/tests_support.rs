@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::contract::*;
-use super::{Store, StoreError, StoreOptions};
+use super::shared::Notify;
+use super::{Media, Store, StoreError, StoreOptions};
 use crate::limits::Limits;
 use crate::message::{DeliveryOptions, Message, MessageHead, Qos};
 use crate::time::Wall;
@@ -47,18 +48,61 @@ pub struct Driver {
     events: VecDeque<StoreEvent>,
     next_batch: u64,
     pub durable: BatchId,
+    capacity: Option<Capacity>,
+    failed: Option<String>,
 }
 
 impl Driver {
     pub fn open(options: StoreOptions) -> Result<Self, StoreError> {
-        let (tx, bell) = channel();
+        Self::open_with(|notify| Store::open(options, notify))
+    }
+
+    pub fn open_on(media: Arc<dyn Media>, options: StoreOptions) -> Result<Self, StoreError> {
+        Self::open_with(|notify| Store::open_on(media, options, notify))
+    }
+
+    fn open_with(
+        open: impl FnOnce(Notify) -> Result<(Store, Recovered), StoreError>,
+    ) -> Result<Self, StoreError> {
+        let (tx, bell) = sync_channel(1);
         let tx = Mutex::new(tx);
         let notify = Arc::new(move || {
-            let _ = tx.lock().unwrap().send(());
+            // A bell that rings already need not ring twice.
+            let _ = tx.lock().unwrap().try_send(());
         });
-        let (store, recovered) = Store::open(options, notify)?;
-        let events = VecDeque::new();
-        Ok(Self { store, recovered, bell, events, next_batch: 0, durable: BatchId(0) })
+        let (store, recovered) = open(notify)?;
+        Ok(Self {
+            store,
+            recovered,
+            bell,
+            events: VecDeque::new(),
+            next_batch: 0,
+            durable: BatchId(0),
+            capacity: None,
+            failed: None,
+        })
+    }
+
+    /// The capacity that was last told.
+    pub fn seen_capacity(&self) -> Option<Capacity> {
+        self.capacity
+    }
+
+    pub fn wait_for_capacity(&mut self) {
+        let before = self.capacity;
+        while self.capacity == before {
+            self.wait();
+        }
+    }
+
+    pub fn wait_failed(&mut self) -> String {
+        loop {
+            if let Some(reason) = self.failed.take() {
+                return reason;
+            }
+            self.bell.recv_timeout(EVENT_WAIT).expect("the store answers");
+            self.poll();
+        }
     }
 
     pub fn submit(&mut self, ops: Vec<Op>, urgent: bool) -> BatchId {
@@ -100,12 +144,20 @@ impl Driver {
 
     fn wait(&mut self) {
         self.bell.recv_timeout(EVENT_WAIT).expect("the store answers");
+        self.poll();
+        assert_eq!(self.failed, None, "the store failed");
+    }
+
+    fn poll(&mut self) {
         let mut out = vec![];
         self.store.poll_events(&mut out);
-        if let Some(StoreEvent::Failed(reason)) = out.iter().find(|e| matches!(e, StoreEvent::Failed(_))) {
-            panic!("the store failed: {reason}");
+        for event in out {
+            match event {
+                StoreEvent::Failed(reason) => self.failed = Some(reason),
+                StoreEvent::Capacity(capacity) => self.capacity = Some(capacity),
+                other => self.events.push_back(other),
+            }
         }
-        self.events.extend(out);
     }
 
     pub fn page(&mut self, queue: u32, from: Seq, bytes_max: u32) -> Page {

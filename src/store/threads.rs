@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use super::contract::{Batch, PageRequest, StoreEvent};
 use super::counters::add;
 use super::error::StoreError;
 use super::hot::Snapshot;
+use super::load_queue::{LoadReceiver, LoadSender};
 use super::loader;
 use super::shared::Shared;
 use super::writer::{Cause, Staged, Writer};
@@ -195,11 +196,15 @@ pub struct WriterThread {
     /// To the checkpoint's thread.
     pub jobs: SyncSender<Job>,
     /// To the loader's thread.
-    pub loads: Sender<PageRequest>,
+    pub loads: LoadSender,
     /// How long a batch that is not urgent may wait.
     pub linger: Duration,
     /// Taken from the gate, not staged yet.
     pub queue: VecDeque<Item>,
+    /// The first of them waits for room in the ring.
+    pub blocked: bool,
+    /// When what is staged must be committed.
+    pub flush_by: Option<Instant>,
 }
 
 impl WriterThread {
@@ -213,39 +218,25 @@ impl WriterThread {
     }
 
     fn serve(&mut self) -> Result<(), StoreError> {
-        let mut flush_by: Option<Instant> = None;
-        let mut blocked = false;
         let mut closing_since = None;
         loop {
-            let now = Instant::now();
-            let wish = match flush_by {
-                _ if blocked => Wish { waiting: Waiting::No, until: now + DISK_CHECK_EVERY, may_end: false },
-                Some(until) => Wish { waiting: Waiting::Armed, until, may_end: true },
-                None => Wish { waiting: Waiting::Idle, until: now + IDLE_AFTER, may_end: true },
-            };
+            let wish = self.wish();
             let (outcome, ending) = self.gate.wait(wish, &mut self.queue);
             if ending == Ending::Abandon || self.shared.has_failed() {
                 return Ok(());
             }
             let timed_out = Instant::now() >= wish.until;
-            if let Some(outcome) = outcome {
-                self.writer.end_checkpoint(outcome);
-            } else if blocked && timed_out {
-                self.writer.retry_after_full();
+            match outcome {
+                Some(outcome) => self.writer.end_checkpoint(outcome),
+                None if self.blocked && timed_out => self.writer.retry_after_full(),
+                None => {}
             }
-            let (was_blocked, urgent) = self.stage_all()?;
-            blocked = was_blocked;
-            let due = flush_by.is_some_and(|at| Instant::now() >= at);
-            if urgent || due || ending == Ending::Close || self.writer.staged_bytes() >= LINGER_BYTES_MAX {
-                self.commit()?;
-            }
-            let deadline = || flush_by.unwrap_or_else(|| Instant::now() + self.linger);
-            flush_by = self.writer.has_staged().then(deadline);
-            if timed_out && flush_by.is_none() && !blocked {
+            self.turn(ending == Ending::Close)?;
+            if timed_out && self.flush_by.is_none() && !self.blocked {
                 self.checkpoint(Cause::Idle);
             }
             if ending == Ending::Close {
-                if !blocked && self.queue.is_empty() {
+                if !self.blocked && self.queue.is_empty() {
                     return self.last_checkpoint();
                 }
                 let since = *closing_since.get_or_insert_with(Instant::now);
@@ -254,6 +245,29 @@ impl WriterThread {
                 }
             }
         }
+    }
+
+    /// What to wait for.
+    fn wish(&self) -> Wish {
+        let now = Instant::now();
+        match self.flush_by {
+            _ if self.blocked => Wish { waiting: Waiting::No, until: now + DISK_CHECK_EVERY, may_end: false },
+            Some(until) => Wish { waiting: Waiting::Armed, until, may_end: true },
+            None => Wish { waiting: Waiting::Idle, until: now + IDLE_AFTER, may_end: true },
+        }
+    }
+
+    /// Stages everything and commits it if somebody waits, it has waited long enough, or there is much of it.
+    fn turn(&mut self, closing: bool) -> Result<(), StoreError> {
+        let (blocked, urgent) = self.stage_all()?;
+        self.blocked = blocked;
+        let due = self.flush_by.is_some_and(|at| Instant::now() >= at);
+        if urgent || due || closing || self.writer.staged_bytes() >= LINGER_BYTES_MAX {
+            self.commit()?;
+        }
+        let deadline = || self.flush_by.unwrap_or_else(|| Instant::now() + self.linger);
+        self.flush_by = self.writer.has_staged().then(deadline);
+        Ok(())
     }
 
     /// Stages what is queued, committing in between where a record is full. Returns whether a batch waits for room, and
@@ -265,7 +279,7 @@ impl WriterThread {
                 Item::Batch(batch) => batch,
                 Item::Load(request) => {
                     // The loader is gone only after a failure that it has reported.
-                    let _ = self.loads.send(request);
+                    self.loads.send(request);
                     continue;
                 }
             };
@@ -361,9 +375,9 @@ pub fn run_checkpoints(shared: &Shared, gate: &Gate, jobs: &Receiver<Job>) {
 }
 
 /// The loader's thread: ends when the writer's is gone.
-pub fn run_loader(shared: &Shared, loads: &Receiver<PageRequest>) {
+pub fn run_loader(shared: &Shared, loads: &LoadReceiver) {
     let mut reader = ColdReader::default();
-    while let Ok(request) = loads.recv() {
+    while let Some(request) = loads.recv() {
         match loader::serve(shared, &mut reader, &request) {
             Ok(page) => shared.outbox.push(StoreEvent::Page(page)),
             Err(error) => {

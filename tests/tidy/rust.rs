@@ -193,6 +193,7 @@ fn every_channel_has_a_bound() {
     caught(rule, 1, "src/a.rs", "let (a, b) = channel::<u8>();");
     caught(rule, 1, "src/a.rs", "let (a, b) = mpsc::channel::<(u8, Vec<u8>)>();");
     caught(rule, 0, "src/a.rs", "let (a, b) = mpsc::channel::<(u8, u8)>(SIZE); let c = oneshot::channel();");
+    caught(rule, 0, "src/a.rs", "let (a, b) = mpsc::channel(4); let c = watch::channel::<u8>(0);");
     caught(rule, 0, "src/a.rs", "fn channel() {} // mpsc::channel()");
 }
 

@@ -1,8 +1,9 @@
-//! A small client without IO, for tests and simulated devices: packet identifiers and the packets around them.
+//! A small client without IO, for tests and simulated devices: packet identifiers and the packets around
+//! them.
 //!
 //! # Call order
-//! [`Client::connect`], then [`Client::receive`] for what arrives, with [`Client::answer`] for every packet that it
-//! yields; in between whatever the client has to say. All methods append to a buffer of the caller.
+//! [`Client::connect`], then [`Client::receive`] for what arrives, with [`Client::answer`] for every packet
+//! that it yields; in between whatever the client has to say. All methods append to a buffer of the caller.
 
 use crate::codec::{Decoded, Encode, PublishHeader, decode_next, encode_publish_header};
 use crate::error::{DecodeError, EncodeError};
@@ -24,8 +25,8 @@ const REQUEST: u8 = 1;
 
 /// Packet identifiers of one side: counted up, wrapped around, never one that is in use `[MQTT-2.2.1-3]`.
 ///
-/// Messages are bounded by a window, which starts as what the owner wants and shrinks to the peer's Receive Maximum;
-/// requests (SUBSCRIBE, UNSUBSCRIBE) by [`REQUESTS_MAX`].
+/// Messages are bounded by a window, which starts as what the owner wants and shrinks to the peer's Receive
+/// Maximum; requests (SUBSCRIBE, UNSUBSCRIBE) by [`REQUESTS_MAX`].
 #[derive(Clone, Debug)]
 pub struct PacketIds {
     table: IdTable,
@@ -230,8 +231,8 @@ impl Client {
         Disconnect { reason, properties }.encode(self.version, out)
     }
 
-    /// Takes the packet that `input` starts with, and releases the identifier that it is the last word on. CONNACK
-    /// shrinks the window to the server's Receive Maximum.
+    /// Takes the packet that `input` starts with, and releases the identifier that it is the last word on.
+    /// CONNACK shrinks the window to the server's Receive Maximum.
     ///
     /// # Errors
     /// [`DecodeError`].

@@ -5,7 +5,8 @@ use crate::topic::TopicFault;
 use crate::types::{PacketType, Version};
 use thiserror::Error;
 
-/// Why bytes from the peer are not an acceptable packet. Missing bytes are not an error: see [`crate::Decoded`].
+/// Why bytes from the peer are not an acceptable packet. Missing bytes are not an error: see
+/// [`crate::Decoded`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum DecodeError {
     /// The bytes cannot be parsed (MQTT 5.0, 1.2, "Malformed Packet").
@@ -130,7 +131,8 @@ pub enum ProtocolViolation {
     /// Authentication Data comes without Authentication Method (MQTT 5.0, 3.1.2.11.10).
     #[error("authentication data without authentication method")]
     AuthenticationMethodMissing,
-    /// SUBSCRIBE or UNSUBSCRIBE without a filter `[MQTT-3.8.3-2]`, `[MQTT-3.10.3-2]`, or their answer without a code.
+    /// SUBSCRIBE or UNSUBSCRIBE without a filter `[MQTT-3.8.3-2]`, `[MQTT-3.10.3-2]`, or their answer without
+    /// a code.
     #[error("the list of filters or codes is empty")]
     EmptyList,
     /// Retain Handling is 3 (MQTT 5.0, 3.8.3.1).

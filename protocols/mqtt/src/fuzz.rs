@@ -1,7 +1,7 @@
 //! Entry points for fuzzers. They panic if the crate breaks a promise, and only then.
 //!
-//! Decoding takes no memory that its result could show: a packet borrows from the input. What [`fuzz_connection`] checks
-//! of memory is that a connection's identifiers stay within its limits.
+//! Decoding takes no memory that its result could show: a packet borrows from the input. What
+//! [`fuzz_connection`] checks of memory is that a connection's identifiers stay within its limits.
 
 use crate::codec::{Decoded, Encode, decode, decode_next};
 use crate::connection::{Acceptance, Connection, DuplicateAnswer, Event, Received};
@@ -18,6 +18,7 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
     login_packet_bytes_max: 512,
     login_ms_max: 1000,
     inflight_publishes_max: 4,
+    unreleased_publishes_max: 8,
     inbound_aliases_max: 3,
     inbound_alias_bytes_max: 64,
     outbound_aliases_max: 3,
@@ -25,8 +26,8 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
     v31_short_client_ids: false,
 };
 
-/// Decodes `input` in every version. A packet that decodes has the meaning of what it is encoded to, and no part of it
-/// is a packet.
+/// Decodes `input` in every version. A packet that decodes has the meaning of what it is encoded to, and no
+/// part of it is a packet.
 pub fn fuzz_decode(input: &[u8]) {
     for version in Version::ALL {
         if let Ok(Decoded::Packet { packet, consumed }) = decode_next(version, input, &DecodeLimits::PROTOCOL)
@@ -56,8 +57,8 @@ fn check_prefixes(version: Version, packet: &[u8]) {
     }
 }
 
-/// Plays `input` to a connection. Its first byte chooses how the server answers; the rest is what the client sends. Every
-/// answer must be a packet of the connection's version.
+/// Plays `input` to a connection. Its first byte chooses how the server answers; the rest is what the client
+/// sends. Every answer must be a packet of the connection's version.
 pub fn fuzz_connection(input: &[u8]) {
     let Some((&choice, mut input)) = input.split_first() else {
         return;

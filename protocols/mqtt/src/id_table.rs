@@ -3,12 +3,12 @@
 use crate::types::PacketId;
 use alloc::vec::Vec;
 
-/// A map from packet identifiers to one byte of state. Four bytes per slot, at most half of the slots are taken. Empty,
-/// it holds no memory; it grows by doubling and shrinks by [`IdTable::release_memory`].
+/// A map from packet identifiers to one byte of state. Four bytes per slot, at most half of the slots are
+/// taken. Empty, it holds no memory; it grows by doubling and shrinks by [`IdTable::release_memory`].
 ///
-/// Fibonacci hashing spreads identifiers that a peer counts up so that runs of taken slots stay short; neighbouring
-/// slots would make one long run, and removal walks to the end of a run. Identifiers chosen to collide cost a walk over
-/// those in use, which the owner bounds.
+/// Fibonacci hashing spreads identifiers that a peer counts up so that runs of taken slots stay short;
+/// neighbouring slots would make one long run, and removal walks to the end of a run. Identifiers chosen to
+/// collide cost a walk over those in use, which the owner bounds.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct IdTable {
     /// Length is 0 or a power of two above twice `len`; id 0 marks a free slot.

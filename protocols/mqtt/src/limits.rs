@@ -2,8 +2,8 @@
 
 /// Bounds that the decoder holds a peer to.
 ///
-/// `packet_bytes_max` is applied to the fixed header, before the body has arrived. A decoded packet borrows from
-/// the input, so a packet costs no memory beside the buffer it lies in.
+/// `packet_bytes_max` is applied to the fixed header, before the body has arrived. A decoded packet borrows
+/// from the input, so a packet costs no memory beside the buffer it lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodeLimits {
     /// Largest packet in bytes, its fixed header included (MQTT 5.0, 3.1.2.11.4).
@@ -27,18 +27,25 @@ impl Default for DecodeLimits {
     }
 }
 
-/// Bounds of the server side of one connection; the values that MQTT 5.0 lets a server announce go into CONNACK.
+/// Bounds of the server side of one connection; the values that MQTT 5.0 lets a server announce go into
+/// CONNACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// Limits of the decoder after the client was accepted. `packet_bytes_max` is announced as Maximum Packet Size.
+    /// Limits of the decoder after the client was accepted. `packet_bytes_max` is announced as Maximum Packet
+    /// Size.
     pub decode: DecodeLimits,
     /// Largest packet in bytes before the client was accepted: CONNECT with its will, and AUTH.
     pub login_packet_bytes_max: u32,
     /// Time in milliseconds from the opening of the connection to its acceptance.
     pub login_ms_max: u32,
-    /// Most inbound PUBLISH packets of QoS 1 and 2 without a final acknowledgement, at least 1: Receive Maximum of
-    /// MQTT 5.0, back-pressure ([`crate::Received::Blocked`]) in older versions, which cannot announce it.
+    /// Most inbound PUBLISH packets of QoS 1 and 2 without a final acknowledgement, at least 1: Receive
+    /// Maximum of MQTT 5.0, back-pressure ([`crate::Received::Blocked`]) in older versions, which cannot
+    /// announce it.
     pub inflight_publishes_max: u16,
+    /// Most inbound identifiers that a client before MQTT 5.0 has in use, unreleased QoS 2 messages included.
+    /// Those do not block it, because the PUBREL that it would have to send lies behind; one more ends the
+    /// connection.
+    pub unreleased_publishes_max: u16,
     /// Topic Alias Maximum granted to the client; 0 forbids aliases.
     pub inbound_aliases_max: u16,
     /// Bytes of topic names held for inbound aliases, in total.
@@ -58,6 +65,7 @@ impl Default for ConnectionLimits {
             login_packet_bytes_max: 64 << 10,
             login_ms_max: 10_000,
             inflight_publishes_max: 1024,
+            unreleased_publishes_max: 4096,
             inbound_aliases_max: 16,
             inbound_alias_bytes_max: 4096,
             outbound_aliases_max: 16,
@@ -68,12 +76,31 @@ impl Default for ConnectionLimits {
 }
 
 impl ConnectionLimits {
-    /// Most heap bytes that one connection holds under these limits, apart from the driver's buffers.
+    /// Most heap bytes that one connection holds under these limits, apart from the driver's buffers and from
+    /// identifiers that [`crate::Connection::seed_inbound`] is given.
     pub const fn heap_bytes_max(&self) -> usize {
-        let ids = (self.inflight_publishes_max as usize * 2).next_power_of_two() * 8;
-        let aliases = self.inbound_aliases_max as usize + self.outbound_aliases_max as usize;
+        // Half of the slots of 4 bytes are free, and growing holds the old table beside the new one.
+        let ids =
+            larger(self.inflight_publishes_max, self.unreleased_publishes_max).next_power_of_two() * 2 * 4;
+        // Lists of aliases grow by doubling; an entry has at most 24 bytes.
+        let aliases = (self.inbound_aliases_max as usize + self.outbound_aliases_max as usize) * 2 * 24;
         let topics = self.inbound_alias_bytes_max as usize + self.outbound_alias_bytes_max as usize;
-        // Growth by doubling may reserve twice the entries; 24 bytes hold a topic's pointer, length and hash.
-        ids + aliases * 2 * 24 + topics + 256 + crate::topic::TOPIC_BYTES_MAX
+        // The authentication method, and the structure that holds the rare parts together.
+        let method = self.login_packet_bytes_max as usize;
+        ids + ids / 2 + aliases + topics + method + 256
+    }
+}
+
+const fn larger(a: u16, b: u16) -> usize {
+    if a > b { a as usize } else { b as usize }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_limits_hold_a_connection_to_128_kib() {
+        assert!(ConnectionLimits::default().heap_bytes_max() <= 128 << 10);
     }
 }

@@ -1,8 +1,8 @@
 //! One structure per control packet.
 //!
-//! A structure serves both directions. Decoded, its strings borrow from the input and its properties and lists are
-//! checked views of the input ([`Properties`], [`SubscribeFilters`], [`TopicFilters`], [`ReasonCodes`]). To encode
-//! one, any [`crate::PropertyList`] and any iterator may stand in their place.
+//! A structure serves both directions. Decoded, its strings borrow from the input and its properties and
+//! lists are checked views of the input ([`Properties`], [`SubscribeFilters`], [`TopicFilters`],
+//! [`ReasonCodes`]). To encode one, any [`crate::PropertyList`] and any iterator may stand in their place.
 
 use crate::error::{DecodeError, LimitExceeded, Malformed, ProtocolViolation};
 use crate::property::Properties;

@@ -44,7 +44,8 @@ macro_rules! reason_codes {
 }
 
 reason_codes! {
-    Success = 0x00, "Success", Connack | Puback | Pubrec | Pubrel | Pubcomp | Suback | Unsuback | Disconnect | Auth;
+    Success = 0x00, "Success",
+        Connack | Puback | Pubrec | Pubrel | Pubcomp | Suback | Unsuback | Disconnect | Auth;
     GrantedQos1 = 0x01, "Granted QoS 1", Suback;
     GrantedQos2 = 0x02, "Granted QoS 2", Suback;
     DisconnectWithWill = 0x04, "Disconnect with Will Message", Disconnect;
@@ -173,8 +174,8 @@ impl ConnectReturnCode {
         }
     }
 
-    /// The nearest return code: what lies with the client's rights is "not authorized", what may pass with time
-    /// or lies with the server is "server unavailable".
+    /// The nearest return code: what lies with the client's rights is "not authorized", what may pass with
+    /// time or lies with the server is "server unavailable".
     pub const fn from_reason(reason: ReasonCode) -> ConnectReturnCode {
         match reason {
             reason if !reason.is_error() => ConnectReturnCode::Accepted,

@@ -18,7 +18,8 @@ pub enum TopicFault {
     WildcardInName,
     /// `#` is not the last level of its own `[MQTT-4.7.1-1]`, or `+` shares a level `[MQTT-4.7.1-2]`.
     MisplacedWildcard,
-    /// `$share/` is not followed by a group without wildcards, `/` and a filter `[MQTT-4.8.2-1]`, `[MQTT-4.8.2-2]`.
+    /// `$share/` is not followed by a group without wildcards, `/` and a filter `[MQTT-4.8.2-1]`,
+    /// `[MQTT-4.8.2-2]`.
     SharedSubscription,
 }
 
@@ -73,12 +74,14 @@ pub fn check_topic_filter(filter: &str) -> Result<(), TopicFault> {
     check_plain_filter(rest)
 }
 
-/// A shared subscription's group and filter, or `None` if `filter` is not of the form `$share/<group>/<filter>`.
+/// A shared subscription's group and filter, or `None` if `filter` is not of the form
+/// `$share/<group>/<filter>`.
 pub fn split_shared(filter: &str) -> Option<(&str, &str)> {
     filter.strip_prefix("$share/")?.split_once('/')
 }
 
-/// Whether a byte is `+`, `#` or 0. Eight bytes at a time, because every PUBLISH passes here and topics are short.
+/// Whether a byte is `+`, `#` or 0. Eight bytes at a time, because every PUBLISH passes here and topics are
+/// short.
 #[inline]
 fn holds_wildcard_or_nul(bytes: &[u8]) -> bool {
     let Some(last) = bytes.last_chunk::<8>() else {

@@ -214,7 +214,8 @@ impl PacketType {
         })
     }
 
-    /// The first byte of a packet of this kind with the flags that `[MQTT-2.1.3-1]` fixes; PUBLISH has all flags clear.
+    /// The first byte of a packet of this kind with the flags that `[MQTT-2.1.3-1]` fixes; PUBLISH has all
+    /// flags clear.
     #[inline]
     pub const fn first_byte(self) -> u8 {
         let flags = match self {

@@ -1,4 +1,5 @@
-//! A client and a server talk: both ends of the crate against each other, in every version, in pieces of any size.
+//! A client and a server talk: both ends of the crate against each other, in every version, in pieces of any
+//! size.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -79,7 +80,8 @@ impl Server {
     }
 }
 
-/// Moves bytes both ways, at most `piece` at a time, until both are silent. Returns the payloads that the client got.
+/// Moves bytes both ways, at most `piece` at a time, until both are silent. Returns the payloads that the
+/// client got.
 fn talk(client: &mut Client, server: &mut Server, out: &mut Vec<u8>, piece: usize) -> Vec<Vec<u8>> {
     let mut received = Vec::new();
     let mut input = Vec::new();

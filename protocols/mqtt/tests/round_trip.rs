@@ -1,4 +1,5 @@
-//! Packets and properties made at random survive encoding and decoding, and are incomplete wherever they are cut.
+//! Packets and properties made at random survive encoding and decoding, and are incomplete wherever they are
+//! cut.
 #![allow(clippy::unwrap_used)]
 
 mod support;

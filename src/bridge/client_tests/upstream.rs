@@ -233,7 +233,7 @@ impl Peer {
     }
 
     /// Ends the connection with a reset.
-    pub fn reset(stream: TcpStream) {
-        socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
+    pub fn reset(stream: &TcpStream) {
+        socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO)).unwrap();
     }
 }

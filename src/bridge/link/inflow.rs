@@ -48,6 +48,7 @@ impl Link {
     /// # Errors
     /// The attachment is over.
     pub fn handle_event(&mut self, event: ClientEvent, now: Now) -> Result<(), Detached> {
+        self.excuse_upstream(now);
         match event {
             ClientEvent::Connected(_) => self.on_attached(now),
             ClientEvent::Deliver(delivery) => self.on_delivery(delivery),
@@ -105,7 +106,8 @@ impl Link {
         if publish.topic.is_empty() {
             return self.fail("the upstream used a topic alias that was not granted".to_owned(), false, now);
         }
-        let Some((topic, _)) = self.in_rules.map(&publish.topic).filter(|(topic, _)| may_enter(topic)) else {
+        let mapped = self.in_rules.map(&publish.topic).map(|(topic, rule)| (topic, rule.retain));
+        let Some((topic, keep_retain)) = mapped.filter(|(topic, _)| may_enter(topic)) else {
             self.counters.inbound_refused += 1;
             return self.acknowledge(publish.id, publish.qos, TOPIC_NAME_INVALID);
         };
@@ -115,24 +117,12 @@ impl Link {
             return self.notice(Notice::Loop { topic: publish.topic });
         }
         let (id, qos) = (publish.id, publish.qos);
-        let message = self.local_message(&topic, publish, now);
+        let message = local_message(&topic, keep_retain, publish, now);
         if qos == Qos::AtMostOnce {
             self.publish_local(ReplyTag(0), message);
         } else if let Some(tag) = self.inbound.accept(id, qos == Qos::ExactlyOnce, &message) {
             self.publish_local(tag, message);
         }
-    }
-
-    fn local_message(&self, topic: &str, publish: InPublish, now: Now) -> Message {
-        let keep_retain = self.in_rules.map(&publish.topic).is_some_and(|(_, rule)| rule.retain);
-        let head = MessageHead {
-            qos: publish.qos.min(Qos::AtLeastOnce),
-            retain: publish.retain && keep_retain,
-            published: now.wall,
-            expires: publish.expiry_secs.map(|secs| now.wall.plus_secs(u64::from(secs))),
-            properties: Some(Box::new(publish.properties)),
-        };
-        Message::new(topic, &publish.payload, head)
     }
 
     fn on_published(&mut self, tag: ReplyTag, outcome: PublishOutcome, now: Now) {
@@ -172,5 +162,16 @@ impl Link {
 
 /// A topic name that the upstream may write to here: the broker's own tree is not among them.
 fn may_enter(topic: &str) -> bool {
-    !topic.contains(['+', '#', '\0']) && !(topic.starts_with("$SYS/") || topic == "$SYS")
+    !(topic.contains(['+', '#', '\0']) || topic.starts_with("$SYS/") || topic == "$SYS")
+}
+
+fn local_message(topic: &str, keep_retain: bool, publish: InPublish, now: Now) -> Message {
+    let head = MessageHead {
+        qos: publish.qos.min(Qos::AtLeastOnce),
+        retain: publish.retain && keep_retain,
+        published: now.wall,
+        expires: publish.expiry_secs.map(|secs| now.wall.plus_secs(u64::from(secs))),
+        properties: Some(Box::new(publish.properties)),
+    };
+    Message::new(topic, &publish.payload, head)
 }

@@ -28,6 +28,7 @@ impl Link {
 
     /// The next packet for the upstream. Ask only while the write buffer has room: what is not asked for stays bounded here.
     pub fn poll_send(&mut self, now: Now) -> Option<Outgoing> {
+        self.excuse_upstream(now);
         let packet = match self.packets.pop_front() {
             Some(packet) => Some(packet),
             None if self.state == LinkState::Up && !self.closing => {

@@ -4,7 +4,7 @@
 //! process, the datacenter. The uplink is cut, the gateway is killed with SIGKILL in the middle of the outage and started
 //! again, the uplink is repaired; at the end every message that the gateway has acknowledged must have arrived. Everything
 //! listens on loopback addresses only and lives in one temporary folder. Bounds: the ranges of [`DemoArgs`],
-//! [`MESSAGES_TOTAL_MAX`], [`checker::MESSAGES_MAX`], [`script::DRAIN_MILLIS_MAX`].
+//! `MESSAGES_TOTAL_MAX`, [`checker::MESSAGES_MAX`], [`script::DRAIN_MILLIS_MAX`].
 
 pub mod checker;
 pub mod client;

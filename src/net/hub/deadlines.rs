@@ -1,6 +1,10 @@
 //! Time: logins, keep-alives, ends that take too long.
 
-use super::*;
+use std::cmp::Reverse;
+
+use super::{BLOCKED_RECHECK_MILLIS, Hub, Peer};
+use crate::broker::api::ConnId;
+use crate::time::{Mono, Now};
 
 impl Hub {
     /// Lists the connection's deadline; an earlier listing no longer counts.

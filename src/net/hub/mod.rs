@@ -21,13 +21,16 @@ use crate::broker::api::{ClientCommand, ClientEvent, CloseReason, ConnId};
 use crate::broker::{Broker, Effect};
 use crate::limits::Limits;
 use crate::net::mqtt::{Adapter, Encoded, Step};
-use crate::net::outbox::{BufferPool, Outbox, WRITE_SEGMENTS_MAX};
+use crate::net::outbox::{BufferPool, Outbox};
 use crate::net::traffic::Traffic;
-use crate::store::contract::{Batch, PageRequest, StoreEvent};
+use crate::store::contract::PageRequest;
 use crate::time::{Mono, Now};
 
 /// How long the last bytes to a connection that ends may take, in milliseconds.
 const ENDING_MILLIS_MAX: u64 = 5_000;
+/// Operations that may gather for one batch before it is submitted ahead of the round's end, in bytes of memory. One turn adds at
+/// most a few times the largest packet, and the sum stays far below what the store takes at once.
+const BATCH_BYTES_HIGH: usize = 512 << 10;
 /// How often a connection that waits for us is looked at again, in milliseconds.
 const BLOCKED_RECHECK_MILLIS: u64 = 1_000;
 /// Partly received packets above this size grow with what arrives instead of being reserved whole.
@@ -82,8 +85,8 @@ pub enum Turn {
 /// What is to be written to a connection.
 #[derive(Debug)]
 pub enum Output<'a> {
-    /// So many of the slices.
-    Bytes([IoSlice<'a>; WRITE_SEGMENTS_MAX], usize),
+    /// Several runs of bytes, at most [`crate::net::outbox::WRITE_SEGMENTS_MAX`].
+    Many(Vec<IoSlice<'a>>),
     /// One run of bytes.
     Single(&'a [u8]),
 }

@@ -1,6 +1,8 @@
 //! What waits to be written, and to whom.
 
-use super::*;
+use super::{Hub, Output, Peer};
+use crate::broker::api::{ClientEvent, ConnId};
+use crate::time::Now;
 
 impl Hub {
     #[inline]
@@ -64,9 +66,7 @@ impl Hub {
         if let Some(bytes) = slot.outbox.single() {
             return Some(Output::Single(bytes));
         }
-        let mut slices = [IoSlice::new(&[]); WRITE_SEGMENTS_MAX];
-        let n = slot.outbox.slices(&mut slices);
-        Some(Output::Bytes(slices, n))
+        Some(Output::Many(slot.outbox.slices()))
     }
 
     /// The next event for a port.
@@ -76,6 +76,11 @@ impl Hub {
             Peer::Port(events) => events.pop_front(),
             Peer::Mqtt(_) => None,
         }
+    }
+
+    /// A port had no place for a QoS 0 message.
+    pub fn count_port_drop(&mut self) {
+        self.traffic.dropped_at_port += 1;
     }
 
     /// `n` bytes went out.

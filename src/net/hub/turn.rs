@@ -1,6 +1,11 @@
 //! The end of a turn: the broker's effects become bytes.
 
-use super::*;
+use super::ENDING_MILLIS_MAX;
+use super::{BATCH_BYTES_HIGH, Encoded, Hub, Peer};
+use crate::broker::Effect;
+use crate::broker::api::{ClientCommand, ClientEvent, ConnId};
+use crate::store::contract::{Batch, PageRequest, StoreEvent};
+use crate::time::Now;
 
 impl Hub {
     /// A port's command.
@@ -63,7 +68,7 @@ impl Hub {
         }
     }
 
-    /// Connections that may be read again after [`Turn::Blocked`].
+    /// Connections that may be read again after [`Turn::Blocked`](super::Turn::Blocked).
     pub fn take_unblocked(&mut self) -> impl Iterator<Item = ConnId> + '_ {
         self.unblocked.drain(..)
     }
@@ -148,6 +153,12 @@ impl Hub {
     /// Operations for the store, to be submitted before anything is written.
     pub fn take_batch(&mut self, now: Now) -> Option<Batch> {
         self.broker.take_batch(now)
+    }
+
+    /// The operations for the store are so many that they should be submitted now, before the round ends.
+    #[must_use]
+    pub fn batch_is_large(&self) -> bool {
+        self.broker.batch_memory() > BATCH_BYTES_HIGH
     }
 
     /// Pages to load, to be asked for after the batch was submitted.

@@ -20,6 +20,8 @@ use crate::time::{Mono, Now};
 const USER_PROPERTIES_MAX: u16 = 128;
 /// Filters of one SUBSCRIBE or UNSUBSCRIBE.
 const FILTERS_MAX: u16 = 8192;
+/// Identifiers in use by a client before MQTT 5.0 that never releases its QoS 2 messages, in multiples of `receive_max`.
+const UNRELEASED_FACTOR: u16 = 4;
 /// Bytes of the topics behind one client's aliases, in either direction.
 const ALIAS_BYTES_MAX: u32 = 8 << 10;
 
@@ -80,6 +82,7 @@ impl Adapter {
             login_packet_bytes_max: limits.packet_bytes_before_login_max,
             login_ms_max: limits.login_millis_max,
             inflight_publishes_max: limits.receive_max,
+            unreleased_publishes_max: limits.receive_max.saturating_mul(UNRELEASED_FACTOR),
             inbound_aliases_max: limits.topic_aliases_max,
             inbound_alias_bytes_max: ALIAS_BYTES_MAX,
             outbound_aliases_max: limits.topic_aliases_max,

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::Check;
-use crate::bridge::{self, Address, LinkConfig, Protocol, Rule, TlsConfig, WINDOW_MAX};
+use crate::bridge::{self, Address, LinkConfig, Protocol, Rule, Secret, TlsConfig, WINDOW_MAX};
 use crate::limits::Limits;
 use crate::message::Qos;
 use crate::settings::Listener;
@@ -80,7 +80,7 @@ fn link(raw: &RawBridge, at: &str, check: &Check<'_>) -> Result<LinkConfig, Sett
         )?,
         gateway_id: raw.gateway_id.clone().unwrap_or_default(),
         username: raw.username.clone(),
-        password: raw.password.clone(),
+        password: raw.password.clone().map(Secret),
         password_file: raw.password_file.clone(),
         keep_alive_secs: check.seconds(&key("keep_alive"), raw.keep_alive, 1..=65_535)?,
         window: check.count(&key("window"), raw.window, 1..=WINDOW_MAX.into())?,

@@ -64,8 +64,8 @@ pub(crate) fn decode_body<'a>(
     }
 }
 
-/// Decodes the body of a PUBLISH. Does not allocate.
-#[inline]
+/// Decodes the body of a PUBLISH. Does not allocate. Inlined so that its result is built where it ends up.
+#[inline(always)]
 pub(crate) fn decode_publish<'a>(
     version: Version,
     first_byte: u8,
@@ -88,14 +88,8 @@ pub(crate) fn decode_publish<'a>(
         Qos::AtLeastOnce | Qos::ExactlyOnce => Some(reader.packet_id()?),
     };
     let properties = Rules { version, limits }.properties(&mut reader, PropertyContext::Publish)?;
-    match check_topic_name(topic) {
-        Ok(()) => {}
-        Err(TopicFault::Empty) if version.is_v5() => {
-            if !properties.contains(PropertyId::TopicAlias) {
-                return Err(ProtocolViolation::TopicMissing.into());
-            }
-        }
-        Err(fault) => return Err(Malformed::TopicName(fault).into()),
+    if let Err(fault) = check_topic_name(topic) {
+        accept_faulty_topic(version, fault, &properties)?;
     }
     Ok(Publish {
         dup,
@@ -106,6 +100,22 @@ pub(crate) fn decode_publish<'a>(
         properties,
         payload: reader.rest(),
     })
+}
+
+/// In MQTT 5.0 a topic alias may stand for an empty topic name (3.3.2.1).
+#[cold]
+fn accept_faulty_topic(
+    version: Version,
+    fault: TopicFault,
+    properties: &Properties<'_>,
+) -> Result<(), DecodeError> {
+    match fault {
+        TopicFault::Empty if version.is_v5() => match properties.contains(PropertyId::TopicAlias) {
+            true => Ok(()),
+            false => Err(ProtocolViolation::TopicMissing.into()),
+        },
+        fault => Err(Malformed::TopicName(fault).into()),
+    }
 }
 
 /// A reason code that a packet of this kind may carry.

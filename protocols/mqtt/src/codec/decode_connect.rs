@@ -35,7 +35,8 @@ fn read_protocol(reader: &mut Reader<'_>) -> Result<(Version, bool), DecodeError
     }
 }
 
-/// The version to answer in when CONNECT itself is faulty: the one it names, or the nearest for an unknown level.
+/// The version to answer in when CONNECT itself is faulty: the one it names, or the nearest for an unknown
+/// level.
 pub(crate) fn check_login_level(body: &[u8]) -> Option<Version> {
     match read_protocol(&mut Reader::new(body)) {
         Ok((version, _)) => Some(version),
@@ -74,9 +75,9 @@ pub(super) fn decode_connect<'a>(
     Ok(Connect { version, bridge, clean_start, keep_alive, client_id, will, user_name, password, properties })
 }
 
-/// Flags that contradict each other: `[MQTT-3.1.2-3]`, `[MQTT-3.1.2-11]`, `[MQTT-3.1.2-12]`, `[MQTT-3.1.2-13]`, and in
-/// older versions a password without user name `[MQTT-3.1.2-22 of MQTT 3.1.1]`. MQTT 3.1 leaves bit 0 and the flags of
-/// an absent will without meaning.
+/// Flags that contradict each other: `[MQTT-3.1.2-3]`, `[MQTT-3.1.2-11]`, `[MQTT-3.1.2-12]`,
+/// `[MQTT-3.1.2-13]`, and in older versions a password without user name `[MQTT-3.1.2-22 of MQTT 3.1.1]`.
+/// MQTT 3.1 leaves bit 0 and the flags of an absent will without meaning.
 fn check_flags(version: Version, flags: u8) -> Result<(), DecodeError> {
     let will_details = flags & 0x38 != 0;
     let unused = flags & 0x01 != 0 || (will_details && flags & WILL == 0);
@@ -92,8 +93,8 @@ fn check_flags(version: Version, flags: u8) -> Result<(), DecodeError> {
     Ok(())
 }
 
-/// Whether the field that a flag announces follows. In MQTT 3.1 the remaining length takes precedence over the flags of
-/// user name and password ("CONNECT", "User name and password flags").
+/// Whether the field that a flag announces follows. In MQTT 3.1 the remaining length takes precedence over
+/// the flags of user name and password ("CONNECT", "User name and password flags").
 fn is_present(version: Version, flags: u8, flag: u8, reader: &Reader<'_>) -> bool {
     flags & flag != 0 && !(version == Version::V31 && reader.is_empty())
 }

@@ -13,8 +13,8 @@ use alloc::vec::Vec;
 
 /// A packet that can be written. CONNECT is written in its own version, whatever the argument says.
 ///
-/// Before MQTT 5.0 properties are left out, and reason codes where the version has none. What the version cannot
-/// say otherwise is an error.
+/// Before MQTT 5.0 properties are left out, and reason codes where the version has none. What the version
+/// cannot say otherwise is an error.
 pub trait Encode {
     /// Packet type and flags.
     fn first_byte(&self) -> u8;
@@ -277,7 +277,8 @@ impl<P: PropertyList> Encode for Auth<P> {
     }
 }
 
-/// Bytes of a reason code and properties at the end of a packet, each left out where the default says the same.
+/// Bytes of a reason code and properties at the end of a packet, each left out where the default says the
+/// same.
 #[inline]
 fn tail_len(
     version: Version,

@@ -1,8 +1,8 @@
 //! Bytes to packets and back.
 //!
-//! A driver looks at the start of its input with [`peek`], which applies the size limit before the body has arrived,
-//! and decodes a complete packet with [`decode`]; [`decode_next`] does both. Packets are written with the methods of
-//! [`Encode`]; [`encode_publish_header`] leaves the payload to the caller.
+//! A driver looks at the start of its input with [`peek`], which applies the size limit before the body has
+//! arrived, and decodes a complete packet with [`decode`]; [`decode_next`] does both. Packets are written
+//! with the methods of [`Encode`]; [`encode_publish_header`] leaves the payload to the caller.
 
 mod decode;
 mod decode_connect;
@@ -45,8 +45,8 @@ impl Frame {
 pub enum Decoded<'a> {
     /// The packet is not complete.
     Incomplete {
-        /// Bytes that the input must have to be worth another look: the size of the whole packet once its fixed header
-        /// is complete, which is within the limits then.
+        /// Bytes that the input must have to be worth another look: the size of the whole packet once its
+        /// fixed header is complete, which is within the limits then.
         needed: usize,
     },
     /// A packet.
@@ -61,8 +61,8 @@ pub enum Decoded<'a> {
 /// Reads the fixed header of the packet that `input` starts with; `None` if it is incomplete.
 ///
 /// # Errors
-/// A reserved packet type, a remaining length of more than four bytes, or a packet above `packet_bytes_max`: all that
-/// can be known before the body arrives and the version matters.
+/// A reserved packet type, a remaining length of more than four bytes, or a packet above `packet_bytes_max`:
+/// all that can be known before the body arrives and the version matters.
 #[inline]
 pub fn peek(input: &[u8], packet_bytes_max: u32) -> Result<Option<Frame>, DecodeError> {
     let Some((&first_byte, rest)) = input.split_first() else {
@@ -86,7 +86,8 @@ pub fn peek(input: &[u8], packet_bytes_max: u32) -> Result<Option<Frame>, Decode
     Ok(Some(Frame { first_byte, packet_type, header_len, remaining_len }))
 }
 
-/// Bytes of the fixed header and the remaining length. Padding is accepted here and refused by [`decode`] in MQTT 5.0.
+/// Bytes of the fixed header and the remaining length. Padding is accepted here and refused by [`decode`] in
+/// MQTT 5.0.
 fn remaining_length(rest: &[u8]) -> Result<Option<(u8, u32)>, DecodeError> {
     let mut value = 0;
     for (at, header_len) in (0..4).zip(2u8..) {
@@ -101,20 +102,25 @@ fn remaining_length(rest: &[u8]) -> Result<Option<(u8, u32)>, DecodeError> {
     Err(Malformed::VariableByteInteger.into())
 }
 
-/// Decodes one complete packet, and nothing but it. CONNECT names its own version; for it `version` is ignored.
+/// Decodes one complete packet, and nothing but it. CONNECT names its own version; for it `version` is
+/// ignored.
 ///
 /// # Errors
-/// The first fault found. Missing bytes are `Malformed(Truncated)` here, and bytes after the packet `TrailingBytes`.
+/// The first fault found. Missing bytes are `Malformed(Truncated)` here, and bytes after the packet
+/// `TrailingBytes`.
 pub fn decode<'a>(
     version: Version,
     packet: &'a [u8],
     limits: &DecodeLimits,
 ) -> Result<Packet<'a>, DecodeError> {
-    match decode_next(version, packet, limits)? {
-        Decoded::Incomplete { .. } => Err(Malformed::Truncated.into()),
-        Decoded::Packet { consumed, .. } if consumed < packet.len() => Err(Malformed::TrailingBytes.into()),
-        Decoded::Packet { packet, .. } => Ok(packet),
+    let frame = peek(packet, limits.packet_bytes_max)?.ok_or(Malformed::Truncated)?;
+    check_header(version, &frame)?;
+    let total = frame.total_len();
+    let body = packet.get(usize::from(frame.header_len)..total).ok_or(Malformed::Truncated)?;
+    if packet.len() > total {
+        return Err(Malformed::TrailingBytes.into());
     }
+    decode_body(version, &frame, body, limits)
 }
 
 /// Decodes the packet that `input` starts with, if it is complete.
@@ -138,7 +144,8 @@ pub fn decode_next<'a>(
     Ok(Decoded::Packet { packet, consumed })
 }
 
-/// Checks what the version says about the fixed header. CONNECT, which brings the version, is checked by its decoder.
+/// Checks what the version says about the fixed header. CONNECT, which brings the version, is checked by its
+/// decoder.
 #[inline]
 pub(crate) fn check_header(version: Version, frame: &Frame) -> Result<(), DecodeError> {
     if frame.packet_type == PacketType::Connect {
@@ -153,8 +160,8 @@ pub(crate) fn check_header(version: Version, frame: &Frame) -> Result<(), Decode
     check_flags(version, frame)
 }
 
-/// The reserved flags `[MQTT-2.1.3-1]`. MQTT 3.1 does not fix them, and sets DUP when it repeats a PUBREL, SUBSCRIBE or
-/// UNSUBSCRIBE.
+/// The reserved flags `[MQTT-2.1.3-1]`. MQTT 3.1 does not fix them, and sets DUP when it repeats a PUBREL,
+/// SUBSCRIBE or UNSUBSCRIBE.
 fn check_flags(version: Version, frame: &Frame) -> Result<(), DecodeError> {
     if frame.packet_type == PacketType::Auth && !version.is_v5() {
         return Err(Malformed::PacketType.into());

@@ -19,13 +19,13 @@ pub enum Received<'a> {
     },
     /// The packet is not complete; nothing was consumed.
     Incomplete {
-        /// Bytes that the input must have: the size of the whole packet once its fixed header is there. It is within the
-        /// limits, so that a driver may make its buffer exactly this large.
+        /// Bytes that the input must have: the size of the whole packet once its fixed header is there. It is
+        /// within the limits, so that a driver may make its buffer exactly this large.
         needed: usize,
     },
-    /// A packet is complete but its turn has not come; nothing was consumed. Either CONNECT is not answered yet, or a
-    /// client before MQTT 5.0 has `inflight_publishes_max` messages unacknowledged. The driver stops reading and calls
-    /// again after it has written CONNACK or an acknowledgement.
+    /// A packet is complete but its turn has not come; nothing was consumed. Either CONNECT is not answered
+    /// yet, or a client before MQTT 5.0 has `inflight_publishes_max` messages unacknowledged. The driver
+    /// stops reading and calls again after it has written CONNACK or an acknowledgement.
     Blocked,
 }
 
@@ -45,7 +45,8 @@ pub enum Event<'a> {
     },
     /// The client has taken a QoS 1 message.
     Puback(Ack<Properties<'a>>),
-    /// The client has taken a QoS 2 message. Answer with `pubrel`, unless the reason is an error `[MQTT-4.3.3-4]`.
+    /// The client has taken a QoS 2 message. Answer with `pubrel`, unless the reason is an error
+    /// `[MQTT-4.3.3-4]`.
     Pubrec(Ack<Properties<'a>>),
     /// The client releases a QoS 2 message. Answer with `pubcomp` `[MQTT-4.3.3-11]`.
     Pubrel {
@@ -62,8 +63,8 @@ pub enum Event<'a> {
     Unsubscribe(Unsubscribe<Properties<'a>, TopicFilters<'a>>),
     /// Answer with `pingresp` `[MQTT-3.12.4-1]`.
     Ping,
-    /// The client leaves. Every later call of `receive` is a violation `[MQTT-3.14.4-2]`. The will is discarded unless
-    /// the reason is `DisconnectWithWill` or another error `[MQTT-3.14.4-3]`.
+    /// The client leaves. Every later call of `receive` is a violation `[MQTT-3.14.4-2]`. The will is
+    /// discarded unless the reason is `DisconnectWithWill` or another error `[MQTT-3.14.4-3]`.
     Disconnect(Disconnect<Properties<'a>>),
     /// A step of an extended authentication, within the login or later (MQTT 5.0, 4.12).
     Auth(Auth<Properties<'a>>),
@@ -118,8 +119,8 @@ pub enum Violation {
     /// CONNECT came twice `[MQTT-3.1.0-2]`.
     #[error("a second CONNECT")]
     SecondConnect,
-    /// A packet that only a server sends, or that the state of the login or of an authentication does not allow
-    /// `[MQTT-3.1.2-30]`.
+    /// A packet that only a server sends, or that the state of the login or of an authentication does not
+    /// allow `[MQTT-3.1.2-30]`.
     #[error("{0:?} is not expected now")]
     Unexpected(PacketType),
     /// The client is to choose an identifier of allowed length `[MQTT-3.1.3-8 of MQTT 3.1.1]`.

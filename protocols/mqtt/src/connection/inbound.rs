@@ -1,8 +1,9 @@
 //! Messages from the client: identifiers in use, quota, aliases.
 
 use super::alias::InboundAliases;
-use super::event::{DuplicateAnswer, Event, InboundPublish, TopicRef, Violation};
+use super::event::{DuplicateAnswer, Event, InboundPublish, Received, TopicRef, Violation};
 use super::{Connection, Extras};
+use crate::codec::{Frame, decode_publish};
 use crate::id_table::IdTable;
 use crate::packet::Publish;
 use crate::property::{Properties, PropertyId};
@@ -21,9 +22,13 @@ const STAGE: u8 = 0x03;
 /// The message counts against the client's quota.
 const COUNTED: u8 = 0x04;
 
-/// Clients before MQTT 5.0 may have this many times `inflight_publishes_max` QoS 2 messages that they have not released:
-/// they cannot be told of a quota, and what they would have to send to become unblocked lies behind.
-const UNRELEASED_FACTOR: usize = 8;
+/// The limits that identifiers are held to.
+#[derive(Clone, Copy)]
+struct Window {
+    version: Version,
+    in_flight_max: u16,
+    unreleased_max: u16,
+}
 
 /// Identifiers of inbound messages without a final acknowledgement.
 #[derive(Debug)]
@@ -57,45 +62,38 @@ impl InboundIds {
         self.table.release_memory();
     }
 
-    /// Notes a message of an earlier connection whose PUBREC was sent. It does not count against the quota, which starts
-    /// anew with the connection (MQTT 5.0, 4.9).
+    /// Notes a message of an earlier connection whose PUBREC was sent. It does not count against the quota,
+    /// which starts anew with the connection (MQTT 5.0, 4.9).
     pub(super) fn seed(&mut self, id: PacketId) {
         self.table.set(id, AWAIT_RELEASE);
     }
 
     #[inline]
-    fn judge(
-        &self,
-        version: Version,
-        max: u16,
-        id: PacketId,
-        qos: Qos,
-        dup: bool,
-    ) -> Result<Verdict, Violation> {
+    fn judge(&self, window: Window, id: PacketId, qos: Qos, dup: bool) -> Result<Verdict, Violation> {
         let Some(state) = self.table.get(id) else {
-            return self.judge_new(version, max);
+            return self.judge_new(window);
         };
         match (qos, state & STAGE) {
             (Qos::AtLeastOnce, PENDING_1) if dup => Ok(Verdict::Duplicate(DuplicateAnswer::Pending)),
             (Qos::ExactlyOnce, PENDING_2) => Ok(Verdict::Duplicate(DuplicateAnswer::Pending)),
             (Qos::ExactlyOnce, AWAIT_RELEASE) => Ok(Verdict::Duplicate(DuplicateAnswer::Pubrec)),
-            // Small clients of the older versions use one identifier for everything; they have to wait for themselves.
-            (Qos::AtLeastOnce, PENDING_1) | (_, RELEASED) if !version.is_v5() => Ok(Verdict::Wait),
+            // Small clients of the older versions use one identifier for everything; they have to wait for
+            // themselves.
+            (Qos::AtLeastOnce, PENDING_1) | (_, RELEASED) if !window.version.is_v5() => Ok(Verdict::Wait),
             _ => Err(Violation::PacketIdInUse(id)),
         }
     }
 
+    /// Older versions know no quota; their clients are slowed down instead.
     #[inline]
-    fn judge_new(&self, version: Version, max: u16) -> Result<Verdict, Violation> {
-        if self.in_flight < max {
-            let unreleased_max = usize::from(max) * UNRELEASED_FACTOR;
-            return match version.is_v5() || self.table.len() < unreleased_max {
-                true => Ok(Verdict::New),
-                false => Err(Violation::ReceiveMaximum),
-            };
+    fn judge_new(&self, window: Window) -> Result<Verdict, Violation> {
+        let full = self.in_flight >= window.in_flight_max;
+        match window.version.is_v5() {
+            true if full => Err(Violation::ReceiveMaximum),
+            false if full => Ok(Verdict::Wait),
+            false if self.table.len() >= usize::from(window.unreleased_max) => Err(Violation::ReceiveMaximum),
+            _ => Ok(Verdict::New),
         }
-        // Older versions know no quota; their clients are slowed down instead.
-        if version.is_v5() { Err(Violation::ReceiveMaximum) } else { Ok(Verdict::Wait) }
     }
 
     #[inline]
@@ -176,47 +174,66 @@ impl InboundIds {
 }
 
 impl Connection {
-    /// Notes the QoS 2 messages of a resumed session whose PUBREC was sent and whose PUBREL is missing, so that their
-    /// repetition is recognised `[MQTT-4.3.3-10]`. The caller bounds their number; each takes up to 16 bytes.
+    /// Notes the QoS 2 messages of a resumed session whose PUBREC was sent and whose PUBREL is missing, so
+    /// that their repetition is recognised `[MQTT-4.3.3-10]`. The caller bounds their number; each takes up
+    /// to 16 bytes.
     pub fn seed_inbound(&mut self, ids: impl IntoIterator<Item = PacketId>) {
         ids.into_iter().for_each(|id| self.inbound.seed(id));
     }
 
-    /// Handles a PUBLISH; `None` if its turn has not come. Nothing changes unless the message is taken.
+    /// Handles a PUBLISH. Nothing changes unless the message is taken.
     #[inline]
-    pub(super) fn publish_received<'a>(
+    pub(super) fn receive_publish<'a>(
         &mut self,
-        publish: Publish<'a>,
-    ) -> Result<Option<Event<'a>>, Violation> {
+        frame: &Frame,
+        body: &'a [u8],
+        now: u64,
+    ) -> Result<Received<'a>, Violation> {
+        let publish = decode_publish(self.version, frame.first_byte, body, &self.limits.decode)?;
         let Publish { dup, qos, retain, topic, packet_id, properties, payload } = publish;
         if properties.contains(PropertyId::SubscriptionIdentifier) {
             return Err(Violation::SubscriptionIdentifier);
         }
-        let max = self.limits.inflight_publishes_max.max(1);
         let verdict = match packet_id {
             None => Verdict::New,
-            Some(id) => self.inbound.judge(self.version, max, id, qos, dup)?,
+            Some(id) => self.inbound.judge(self.window(), id, qos, dup)?,
         };
         if verdict == Verdict::Wait {
-            return Ok(None);
+            self.blocked = true;
+            return Ok(Received::Blocked);
         }
         let topic = match properties.is_empty() {
             true => TopicRef::Name(topic),
             false => self.apply_alias(topic, &properties)?,
         };
+        let consumed = frame.total_len();
+        self.note_packet(now);
         match (verdict, packet_id) {
             (Verdict::Duplicate(answer), Some(packet_id)) => {
-                self.count_repetition(packet_id, max)?;
-                return Ok(Some(Event::Duplicate { packet_id, answer }));
+                self.count_repetition(packet_id)?;
+                return Ok(Received::Event { consumed, event: Event::Duplicate { packet_id, answer } });
             }
             (_, Some(packet_id)) => self.inbound.insert(packet_id, qos),
             (_, None) => {}
         }
-        Ok(Some(Event::Publish(InboundPublish { dup, qos, retain, topic, packet_id, properties, payload })))
+        let event =
+            Event::Publish(InboundPublish { dup, qos, retain, topic, packet_id, properties, payload });
+        Ok(Received::Event { consumed, event })
     }
 
-    fn count_repetition(&mut self, packet_id: PacketId, max: u16) -> Result<(), Violation> {
-        if self.version.is_v5() { self.inbound.count(packet_id, max) } else { Ok(()) }
+    #[inline]
+    fn window(&self) -> Window {
+        let in_flight_max = self.limits.inflight_publishes_max.max(1);
+        Window {
+            version: self.version,
+            in_flight_max,
+            unreleased_max: self.limits.unreleased_publishes_max.max(in_flight_max),
+        }
+    }
+
+    fn count_repetition(&mut self, packet_id: PacketId) -> Result<(), Violation> {
+        let Window { version, in_flight_max, .. } = self.window();
+        if version.is_v5() { self.inbound.count(packet_id, in_flight_max) } else { Ok(()) }
     }
 
     /// Stores a topic under its alias, or finds the topic of an alias.

@@ -18,9 +18,9 @@ const V31_CLIENT_ID_CHARS_MAX: usize = 23;
 /// Most properties that [`Acceptance`] and the limits put into CONNACK, user properties aside.
 const CONNACK_PROPERTIES_MAX: usize = 16;
 
-/// What CONNACK tells an accepted client, beside the limits of the connection, which it announces by itself: Receive
-/// Maximum, Maximum Packet Size, Topic Alias Maximum, and the authentication method. Before MQTT 5.0 only
-/// `session_present` is sent.
+/// What CONNACK tells an accepted client, beside the limits of the connection, which it announces by itself:
+/// Receive Maximum, Maximum Packet Size, Topic Alias Maximum, and the authentication method. Before MQTT 5.0
+/// only `session_present` is sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Acceptance<'a> {
     /// Whether a session is resumed `[MQTT-3.2.2-3]`.
@@ -33,8 +33,8 @@ pub struct Acceptance<'a> {
     pub retain_available: bool,
     /// The identifier of a client that came without one `[MQTT-3.1.3-6]`.
     pub assigned_client_id: Option<&'a str>,
-    /// A keep alive in seconds that replaces the client's `[MQTT-3.1.2-21]`. Without effect before MQTT 5.0, whose
-    /// clients cannot be told.
+    /// A keep alive in seconds that replaces the client's `[MQTT-3.1.2-21]`. Without effect before MQTT 5.0,
+    /// whose clients cannot be told.
     pub server_keep_alive: Option<u16>,
     /// Whether filters may hold wildcards.
     pub wildcard_subscriptions: bool,
@@ -192,8 +192,9 @@ impl Connection {
         .collect()
     }
 
-    /// Writes CONNACK with an error and ends the conversation. `details` may hold a reason string, a server reference
-    /// and user properties; they are dropped if they do not fit. Before MQTT 5.0 the nearest return code is sent.
+    /// Writes CONNACK with an error and ends the conversation. `details` may hold a reason string, a server
+    /// reference and user properties; they are dropped if they do not fit. Before MQTT 5.0 the nearest return
+    /// code is sent.
     pub fn refuse(&mut self, out: &mut Vec<u8>, reason: ReasonCode, details: impl PropertyList) {
         if self.phase == Phase::Login {
             self.write_refusal(out, reason, details);
@@ -217,8 +218,8 @@ impl Connection {
         let _ = self.send_diagnosed(out, &details, connack);
     }
 
-    /// Writes AUTH: `ContinueAuthentication` for the next step, `Success` to end a re-authentication. The method is that
-    /// of CONNECT `[MQTT-4.12.0-5]`.
+    /// Writes AUTH: `ContinueAuthentication` for the next step, `Success` to end a re-authentication. The
+    /// method is that of CONNECT `[MQTT-4.12.0-5]`.
     ///
     /// # Errors
     /// [`SendError`]; `NotOpen` also if CONNECT named no method `[MQTT-4.12.0-6]`.
@@ -257,9 +258,9 @@ impl Connection {
         self.extras.as_deref()?.authentication_method.as_deref()
     }
 
-    /// Writes what the version lets a server say about a violation, and ends the conversation: DISCONNECT in MQTT 5.0
-    /// once the client is accepted; CONNACK before, where the version and the fault have a code for it; else nothing
-    /// (MQTT 5.0, 4.13; MQTT 3.1.1, 3.1.4 and 4.8).
+    /// Writes what the version lets a server say about a violation, and ends the conversation: DISCONNECT in
+    /// MQTT 5.0 once the client is accepted; CONNACK before, where the version and the fault have a code for
+    /// it; else nothing (MQTT 5.0, 4.13; MQTT 3.1.1, 3.1.4 and 4.8).
     pub fn reject(&mut self, out: &mut Vec<u8>, violation: &Violation) {
         let reason = violation.reason_code();
         let has_return_code = matches!(

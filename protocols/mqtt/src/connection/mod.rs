@@ -1,18 +1,22 @@
-//! The server's end of one network connection: what the conversation on the wire needs, and nothing of the session.
+//! The server's end of one network connection: what the conversation on the wire needs, and nothing of the
+//! session.
 //!
 //! # Call order
 //! 1. [`Connection::new`] when the network connection opens.
-//! 2. [`Connection::receive`] with the bytes that have arrived, again and again: after an event, hand over the rest
-//!    (`input[consumed..]`) at once; after `Incomplete` or `Blocked`, the same bytes with more behind them.
-//! 3. After [`Event::Connect`]: [`Connection::accept`] or [`Connection::refuse`], with extended authentication any
-//!    number of [`Connection::authenticate`] before. Until then `receive` reports `Blocked` for what the client sends
-//!    ahead `[MQTT-3.1.4-5]`. A resumed session calls [`Connection::seed_inbound`] right before `accept`.
-//! 4. Answers and messages through the writing methods, which append packets to a buffer of the caller. They give back
-//!    the client's quota, so an acknowledgement is written through the connection that its message came from.
-//! 5. [`Connection::check_deadline`] when [`Connection::deadline`] has passed. Both use the caller's monotonic clock in
-//!    milliseconds.
-//! 6. After a [`Violation`]: [`Connection::reject`], send what it wrote, close. To end a connection for another reason:
-//!    [`Connection::disconnect`]. Both are final.
+//! 2. [`Connection::receive`] with the bytes that have arrived, again and again: after an event, hand over
+//!    the rest (`input[consumed..]`) at once; after `Incomplete` or `Blocked`, the same bytes with more
+//!    behind them.
+//! 3. After [`Event::Connect`]: [`Connection::accept`] or [`Connection::refuse`], with extended
+//!    authentication any number of [`Connection::authenticate`] before. Until then `receive` reports
+//!    `Blocked` for what the client sends ahead `[MQTT-3.1.4-5]`. A resumed session calls
+//!    [`Connection::seed_inbound`] right before `accept`.
+//! 4. Answers and messages through the writing methods, which append packets to a buffer of the caller. They
+//!    give back the client's quota, so an acknowledgement is written through the connection that its message
+//!    came from.
+//! 5. [`Connection::check_deadline`] when [`Connection::deadline`] has passed. Both use the caller's
+//!    monotonic clock in milliseconds.
+//! 6. After a [`Violation`]: [`Connection::reject`], send what it wrote, close. To end a connection for
+//!    another reason: [`Connection::disconnect`]. Both are final.
 //!
 //! # Bounds
 //! A connection holds the packet identifiers in use, the topics of aliases and the authentication method; see
@@ -28,7 +32,7 @@ pub use event::{DuplicateAnswer, Event, InboundPublish, Received, TopicRef, Viol
 pub use login::Acceptance;
 pub use outbound::SendError;
 
-use crate::codec::{Frame, check_header, decode_body, decode_publish, peek};
+use crate::codec::{Frame, check_header, decode_body, peek};
 use crate::limits::{ConnectionLimits, DecodeLimits};
 use crate::packet::{Disconnect, Packet};
 use crate::property::Properties;
@@ -118,8 +122,8 @@ impl Connection {
     /// Takes the packet that `input` starts with.
     ///
     /// # Errors
-    /// A [`Violation`] ends the connection: hand it to [`Connection::reject`] and close. Size limits and the order of
-    /// packets are checked as soon as the fixed header is there.
+    /// A [`Violation`] ends the connection: hand it to [`Connection::reject`] and close. Size limits and the
+    /// order of packets are checked as soon as the fixed header is there.
     #[inline]
     pub fn receive<'a>(&mut self, input: &'a [u8], now: u64) -> Result<Received<'a>, Violation> {
         let Some(frame) = peek(input, self.packet_bytes_max(input))? else {
@@ -136,22 +140,11 @@ impl Connection {
             self.note_progress(input.len(), now);
             return Ok(Received::Incomplete { needed: consumed });
         };
-        let event = match frame.packet_type {
-            PacketType::Publish => {
-                let publish = decode_publish(self.version, frame.first_byte, body, &self.limits.decode)?;
-                self.publish_received(publish)?
-            }
-            _ => Some(self.other_received(&frame, body)?),
-        };
-        self.blocked = event.is_none();
-        let Some(event) = event else {
-            return Ok(Received::Blocked);
-        };
-        if self.phase == Phase::Open {
-            self.since_ms = now;
+        // Each arm builds its outcome in place: moving a large enum costs more than decoding a small message.
+        match frame.packet_type {
+            PacketType::Publish => self.receive_publish(&frame, body, now),
+            _ => self.receive_other(&frame, body, now),
         }
-        self.partial_bytes = 0;
-        Ok(Received::Event { consumed, event })
     }
 
     /// The topic name of a message, until the next call of [`Connection::receive`].
@@ -169,15 +162,17 @@ impl Connection {
         }
     }
 
-    /// When [`Connection::check_deadline`] is to be called, in milliseconds: the end of the time for logging in, later
-    /// 1.5 times the keep alive after the last packet `[MQTT-3.1.2-22]`. `None` if nothing is supervised, also while
-    /// the client is `Blocked`: its PINGREQ may wait unread.
+    /// When [`Connection::check_deadline`] is to be called, in milliseconds: the end of the time for logging
+    /// in, later 1.5 times the keep alive after the last packet `[MQTT-3.1.2-22]`. `None` if nothing is
+    /// supervised, also while the client is `Blocked`: its PINGREQ may wait unread.
     #[inline]
     pub fn deadline(&self) -> Option<u64> {
         match self.phase {
-            Phase::AwaitConnect | Phase::Login => Some(self.since_ms + u64::from(self.limits.login_ms_max)),
+            Phase::AwaitConnect | Phase::Login => {
+                Some(self.since_ms.saturating_add(u64::from(self.limits.login_ms_max)))
+            }
             Phase::Open if self.keep_alive_ms == 0 || self.blocked => None,
-            Phase::Open => Some(self.since_ms + u64::from(self.keep_alive_ms)),
+            Phase::Open => Some(self.since_ms.saturating_add(u64::from(self.keep_alive_ms))),
             Phase::Closed => None,
         }
     }
@@ -194,7 +189,7 @@ impl Connection {
         }
     }
 
-    /// The version that CONNECT named.
+    /// The version that CONNECT named, or the one nearest to a level that it named in vain; `None` before.
     #[inline]
     pub fn version(&self) -> Option<Version> {
         self.version_known.then_some(self.version)
@@ -211,8 +206,8 @@ impl Connection {
         self.bridge
     }
 
-    /// Messages of QoS 1 and 2 that the client takes before it acknowledges one (MQTT 5.0, 3.1.2.11.3); 65,535 before
-    /// MQTT 5.0. The session holds to it: its window outlives the connection.
+    /// Messages of QoS 1 and 2 that the client takes before it acknowledges one (MQTT 5.0, 3.1.2.11.3);
+    /// 65,535 before MQTT 5.0. The session holds to it: its window outlives the connection.
     pub fn client_receive_maximum(&self) -> u16 {
         self.client_receive_maximum
     }
@@ -237,8 +232,8 @@ impl Connection {
         self.inbound.in_flight()
     }
 
-    /// The limit for the packet at the front of the input. What follows CONNECT waits for the answer in the driver's
-    /// buffer and is held to the limit of its own time.
+    /// The limit for the packet at the front of the input. What follows CONNECT waits for the answer in the
+    /// driver's buffer and is held to the limit of its own time.
     #[inline]
     fn packet_bytes_max(&self, input: &[u8]) -> u32 {
         match self.phase {
@@ -268,7 +263,8 @@ impl Connection {
         }
     }
 
-    /// A client may not send what only a server sends, nor CONNECT twice `[MQTT-3.1.0-2]`: known from the fixed header.
+    /// A client may not send what only a server sends, nor CONNECT twice `[MQTT-3.1.0-2]`: known from the
+    /// fixed header.
     #[inline]
     fn check_direction(&self, packet_type: PacketType) -> Result<(), Violation> {
         match packet_type {
@@ -280,8 +276,8 @@ impl Connection {
         }
     }
 
-    /// Lets the arrival of a large packet's parts count as a sign of life: on a slow link one packet may take longer
-    /// than the keep alive.
+    /// Lets the arrival of a large packet's parts count as a sign of life: on a slow link one packet may take
+    /// longer than the keep alive.
     #[cold]
     fn note_progress(&mut self, bytes: usize, now: u64) {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
@@ -291,11 +287,32 @@ impl Connection {
         }
     }
 
-    /// Handles a packet other than PUBLISH.
-    fn other_received<'a>(&mut self, frame: &Frame, body: &'a [u8]) -> Result<Event<'a>, Violation> {
-        if frame.packet_type == PacketType::Connect {
-            return self.connect_received(frame, body);
+    /// A packet was taken: the client is alive and not blocked.
+    #[inline]
+    fn note_packet(&mut self, now: u64) {
+        if self.phase == Phase::Open {
+            self.since_ms = now;
         }
+        self.partial_bytes = 0;
+        self.blocked = false;
+    }
+
+    fn receive_other<'a>(
+        &mut self,
+        frame: &Frame,
+        body: &'a [u8],
+        now: u64,
+    ) -> Result<Received<'a>, Violation> {
+        let event = match frame.packet_type {
+            PacketType::Connect => self.connect_received(frame, body)?,
+            _ => self.other_received(frame, body)?,
+        };
+        self.note_packet(now);
+        Ok(Received::Event { consumed: frame.total_len(), event })
+    }
+
+    /// Handles a packet other than CONNECT and PUBLISH.
+    fn other_received<'a>(&mut self, frame: &Frame, body: &'a [u8]) -> Result<Event<'a>, Violation> {
         match decode_body(self.version, frame, body, &self.limits.decode)? {
             Packet::Puback(ack) => Ok(Event::Puback(ack)),
             Packet::Pubrec(ack) => Ok(Event::Pubrec(ack)),

@@ -14,8 +14,8 @@ use thiserror::Error;
 /// Why a packet was not written. Nothing has been appended then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum SendError {
-    /// The packet exceeds the client's Maximum Packet Size `[MQTT-3.1.2-24]`. A message counts as delivered then
-    /// `[MQTT-3.1.2-25]`.
+    /// The packet exceeds the client's Maximum Packet Size `[MQTT-3.1.2-24]`. A message counts as delivered
+    /// then `[MQTT-3.1.2-25]`.
     #[error("a packet of {bytes} bytes where the client takes {bytes_max}")]
     TooLarge {
         /// Bytes of the packet.
@@ -32,8 +32,9 @@ pub enum SendError {
 }
 
 impl Connection {
-    /// Writes PUBACK and gives the quota back. `diagnostics` may hold a reason string and user properties; they are
-    /// dropped if the client does not want them or they do not fit `[MQTT-3.4.2-2]`, `[MQTT-3.1.2-29]`.
+    /// Writes PUBACK and gives the quota back. `diagnostics` may hold a reason string and user properties;
+    /// they are dropped if the client does not want them or they do not fit `[MQTT-3.4.2-2]`,
+    /// `[MQTT-3.1.2-29]`.
     ///
     /// Returns whether it was written: not if the message did not come from this connection.
     #[inline]
@@ -51,8 +52,9 @@ impl Connection {
         due
     }
 
-    /// Writes PUBREC. With an error it gives the quota back and ends the exchange (MQTT 5.0, 4.9). Otherwise like
-    /// [`Connection::puback`]. Before MQTT 5.0 there are no errors: do not take them for a way to refuse a message.
+    /// Writes PUBREC. With an error it gives the quota back and ends the exchange (MQTT 5.0, 4.9). Otherwise
+    /// like [`Connection::puback`]. Before MQTT 5.0 there are no errors: do not take them for a way to refuse
+    /// a message.
     pub fn pubrec(
         &mut self,
         out: &mut Vec<u8>,
@@ -68,8 +70,8 @@ impl Connection {
         due
     }
 
-    /// Writes PUBCOMP and gives the quota back. With `PacketIdentifierNotFound` it is written for any identifier,
-    /// otherwise like [`Connection::puback`].
+    /// Writes PUBCOMP and gives the quota back. With `PacketIdentifierNotFound` it is written for any
+    /// identifier, otherwise like [`Connection::puback`].
     pub fn pubcomp(
         &mut self,
         out: &mut Vec<u8>,
@@ -142,9 +144,9 @@ impl Connection {
         Ok(Packet::Pingresp.encode(self.version, out)?)
     }
 
-    /// Ends the conversation. Writes DISCONNECT in MQTT 5.0 `[MQTT-3.14.0-1]`; if the client is not accepted yet, CONNACK with
-    /// the reason instead; nothing in other cases. `details` may hold a reason string, a server reference and user
-    /// properties; they are dropped if they do not fit.
+    /// Ends the conversation. Writes DISCONNECT in MQTT 5.0 `[MQTT-3.14.0-1]`; if the client is not accepted
+    /// yet, CONNACK with the reason instead; nothing in other cases. `details` may hold a reason string, a
+    /// server reference and user properties; they are dropped if they do not fit.
     pub fn disconnect(&mut self, out: &mut Vec<u8>, reason: ReasonCode, details: impl PropertyList) {
         match self.phase {
             Phase::Open => self.write_disconnect(out, reason, details),
@@ -154,8 +156,9 @@ impl Connection {
         self.phase = Phase::Closed;
     }
 
-    /// Writes a PUBLISH up to its payload, which the caller sends behind it with exactly `payload_len` bytes. A topic alias
-    /// takes the topic's place where the client allows it; `header.properties` must not hold one.
+    /// Writes a PUBLISH up to its payload, which the caller sends behind it with exactly `payload_len` bytes.
+    /// A topic alias takes the topic's place where the client allows it; `header.properties` must not hold
+    /// one.
     ///
     /// # Errors
     /// [`SendError`]; no alias is used up then.

@@ -4,8 +4,9 @@ use super::{Properties, Property};
 use crate::error::EncodeError;
 use alloc::vec::Vec;
 
-/// A list of properties to encode. Whoever builds one is responsible that the packet may carry its properties; the
-/// values' types already keep them in range. In versions before 5.0 the encoder does not look at it.
+/// A list of properties to encode. Whoever builds one is responsible that the packet may carry its
+/// properties; the values' types already keep them in range. In versions before 5.0 the encoder does not look
+/// at it.
 pub trait PropertyList {
     /// Bytes of all properties, without the length of the block.
     ///
@@ -119,8 +120,8 @@ impl<A: PropertyList, B: PropertyList> PropertyList for (A, B) {
     }
 }
 
-/// The properties that an iterator yields; it is run once for the length and once for the bytes, so it must yield
-/// the same both times.
+/// The properties that an iterator yields; it is run once for the length and once for the bytes, so it must
+/// yield the same both times.
 #[derive(Clone, Copy, Debug)]
 pub struct PropertyIter<I>(pub I);
 

@@ -1,8 +1,9 @@
-//! The properties of MQTT 5.0 (2.2.2): the 27 properties, a borrowed view of a property block, lists to encode.
+//! The properties of MQTT 5.0 (2.2.2): the 27 properties, a borrowed view of a property block, lists to
+//! encode.
 //!
-//! A received block is checked once, by the decoder, and stays raw bytes ([`Properties`]); getters and iterators
-//! parse it again on demand. Nothing here allocates. A block to be written is anything that is a [`PropertyList`]:
-//! a received block, a slice, an iterator, or a pair of lists.
+//! A received block is checked once, by the decoder, and stays raw bytes ([`Properties`]); getters and
+//! iterators parse it again on demand. Nothing here allocates. A block to be written is anything that is a
+//! [`PropertyList`]: a received block, a slice, an iterator, or a pair of lists.
 
 mod list;
 mod value;
@@ -158,11 +159,14 @@ properties! {
         "Subscription Identifier", [Publish, Subscribe];
     SessionExpiryInterval(u32) = 0x11, session_expiry_interval,
         "Session Expiry Interval in seconds; `u32::MAX` is never", [Connect, Connack, Disconnect];
-    AssignedClientIdentifier(&'a str) = 0x12, assigned_client_identifier, "Assigned Client Identifier", [Connack];
+    AssignedClientIdentifier(&'a str) = 0x12, assigned_client_identifier,
+        "Assigned Client Identifier", [Connack];
     ServerKeepAlive(u16) = 0x13, server_keep_alive, "Server Keep Alive in seconds", [Connack];
-    AuthenticationMethod(&'a str) = 0x15, authentication_method, "Authentication Method", [Connect, Connack, Auth];
+    AuthenticationMethod(&'a str) = 0x15, authentication_method,
+        "Authentication Method", [Connect, Connack, Auth];
     AuthenticationData(&'a [u8]) = 0x16, authentication_data, "Authentication Data", [Connect, Connack, Auth];
-    RequestProblemInformation(bool) = 0x17, request_problem_information, "Request Problem Information", [Connect];
+    RequestProblemInformation(bool) = 0x17, request_problem_information,
+        "Request Problem Information", [Connect];
     WillDelayInterval(u32) = 0x18, will_delay_interval, "Will Delay Interval in seconds", [Will];
     RequestResponseInformation(bool) = 0x19, request_response_information,
         "Request Response Information", [Connect];
@@ -176,9 +180,10 @@ properties! {
     MaximumQos(Qos) = 0x24, maximum_qos, "Maximum QoS: 0 or 1; 2 is said by its absence", [Connack];
     RetainAvailable(bool) = 0x25, retain_available, "Retain Available", [Connack];
     UserProperty((&'a str, &'a str)) = 0x26, user_property, "User Property: name and value",
-        [Connect, Will, Connack, Publish, Puback, Pubrec, Pubrel, Pubcomp, Subscribe, Suback, Unsubscribe, Unsuback,
-            Disconnect, Auth];
-    MaximumPacketSize(NonZeroU32) = 0x27, maximum_packet_size, "Maximum Packet Size in bytes", [Connect, Connack];
+        [Connect, Will, Connack, Publish, Puback, Pubrec, Pubrel, Pubcomp, Subscribe, Suback, Unsubscribe,
+            Unsuback, Disconnect, Auth];
+    MaximumPacketSize(NonZeroU32) = 0x27, maximum_packet_size,
+        "Maximum Packet Size in bytes", [Connect, Connack];
     WildcardSubscriptionAvailable(bool) = 0x28, wildcard_subscription_available,
         "Wildcard Subscription Available", [Connack];
     SubscriptionIdentifierAvailable(bool) = 0x29, subscription_identifier_available,

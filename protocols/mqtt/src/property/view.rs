@@ -7,8 +7,8 @@ use crate::reader::Reader;
 use crate::types::SubscriptionId;
 use core::fmt;
 
-/// A valid property block: known properties that its packet may carry, in range, none of them twice that may occur
-/// once. Copies are cheap; getters of absent properties cost one test.
+/// A valid property block: known properties that its packet may carry, in range, none of them twice that may
+/// occur once. Copies are cheap; getters of absent properties cost one test.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Properties<'a> {
     raw: &'a [u8],

@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::contract::{Batch, PageRequest, Recovered, StoreEvent};
 use super::counters::{Counters, add};
 use super::error::StoreError;
+use super::load_queue::load_queue;
 use super::media::{Media, RealFile, sync_folder_of};
 use super::recover::{self, Opened, Settings};
 use super::shared::{Notify, Shared};
@@ -121,7 +122,7 @@ impl Store {
         let Opened { shared, writer, recovered } = opened;
         let gate = Arc::new(Gate::default());
         let (jobs_tx, jobs) = mpsc::sync_channel(1);
-        let (loads_tx, loads) = mpsc::channel();
+        let (loads_tx, loads) = load_queue();
         let writer_thread = WriterThread {
             writer,
             shared: shared.clone(),
@@ -130,6 +131,8 @@ impl Store {
             loads: loads_tx,
             linger,
             queue: VecDeque::new(),
+            blocked: false,
+            flush_by: None,
         };
         shared.check_capacity();
         let mut store = Self { shared: shared.clone(), gate: gate.clone(), threads: Vec::new() };
@@ -197,6 +200,11 @@ impl Store {
         }
         self.shared.cold.close()?;
         self.shared.media.sync_data().map_err(StoreError::io("sync its file"))
+    }
+
+    #[cfg(test)]
+    pub(super) fn give_space_back_now(&self) -> Result<bool, StoreError> {
+        super::checkpoint::give_space_back(&self.shared)
     }
 
     fn join(&mut self) {

@@ -1,0 +1,137 @@
+use super::*;
+use crate::store::contract::{QueueId, Recovered, Space};
+
+#[test]
+fn what_was_acknowledged_survives_a_power_cut_and_what_was_not_may_be_gone() {
+    let mut rig = Rig::new();
+    let (conn, _) = rig.durable("a");
+    rig.subscribe(conn, "t", Qos::AtLeastOnce);
+    rig.lose(conn);
+    let publisher = rig.transient("p");
+    rig.publish(publisher, "t", "acknowledged", Qos::AtLeastOnce, 1);
+    rig.auto = false;
+    rig.publish(publisher, "t", "lost", Qos::AtLeastOnce, 2);
+    rig.kill_and_restart(1);
+    rig.auto = true;
+    let (conn, present) = rig.durable("a");
+    assert!(present);
+    assert_eq!(rig.drain(conn), ["acknowledged"]);
+}
+
+#[test]
+fn subscriptions_survive_with_their_options() {
+    let mut rig = Rig::new();
+    let (conn, _) = rig.durable("a");
+    let options = SubscribeOptions {
+        qos: Qos::AtLeastOnce,
+        no_local: true,
+        retain_as_published: true,
+        ..SubscribeOptions::default()
+    };
+    rig.subscribe_with(conn, "t/+", options, Some(12));
+    rig.kill_and_restart(1);
+    let (conn, _) = rig.durable("a");
+    rig.publish(conn, "t/x", "own", Qos::AtLeastOnce, 1);
+    let publisher = rig.transient("p");
+    rig.retain(publisher, "t/x", "x", Qos::AtLeastOnce);
+    let delivered = rig.deliveries(conn);
+    assert_eq!(delivered.len(), 1);
+    assert!(delivered[0].retain && delivered[0].subscription_ids.as_deref() == Some(&[12]));
+    rig.send(conn, ClientCommand::Unsubscribe { tag: ReplyTag(1), filters: vec!["t/+".into()] });
+    rig.kill_and_restart(1);
+    assert_eq!(rig.broker.gauges().subscriptions, 0);
+}
+
+#[test]
+fn expiry_counts_the_time_that_the_broker_was_down() {
+    let mut rig = Rig::new();
+    let expiry = |request: &mut ConnectRequest| request.expiry = SessionExpiry::After(100);
+    let conn = rig.connect_with("away", expiry);
+    rig.lose(conn);
+    rig.connect_with("there", expiry);
+    rig.advance_secs(50);
+    let (conn, _) = rig.durable("clock");
+    rig.lose(conn);
+    rig.kill_and_restart(20);
+    rig.advance_secs(29);
+    assert_eq!(rig.broker.gauges().sessions, 3);
+    rig.advance_secs(1);
+    assert_eq!(rig.broker.gauges().sessions, 2, "50 s before, 20 s down, 30 s since");
+    rig.kill_and_restart(0);
+    rig.advance_secs(49);
+    assert_eq!(rig.broker.gauges().sessions, 2);
+    rig.advance_secs(1);
+    assert_eq!(rig.broker.gauges().sessions, 1, "it was there until 80 s before");
+}
+
+#[test]
+fn a_clock_that_jumps_back_to_1970_expires_nothing_early_and_nothing_late() {
+    let mut rig = Rig::new();
+    let conn = rig.connect_with("a", |request| request.expiry = SessionExpiry::After(100));
+    rig.lose(conn);
+    let recovered = rig.store.restart();
+    rig.timeline = Timeline::anchored(Wall(5), recovered.newest_wall);
+    rig.mono = Mono(0);
+    rig.broker = Broker::new(rig.limits.clone(), 1);
+    rig.broker.restore(recovered, rig.now()).unwrap();
+    rig.advance_secs(99);
+    assert_eq!(rig.broker.gauges().sessions, 1);
+    rig.advance_secs(1);
+    assert_eq!(rig.broker.gauges().sessions, 0);
+}
+
+#[test]
+fn a_session_that_was_to_end_with_its_connection_is_gone_after_a_restart() {
+    let mut rig = Rig::new();
+    let (conn, _) = rig.durable("a");
+    rig.lose(conn);
+    let conn = rig.connect_with("a", |request| request.expiry = SessionExpiry::WithConnection);
+    assert!(!rig.heard(conn).is_empty());
+    rig.kill_and_restart(1);
+    rig.run_timers();
+    assert_eq!(rig.broker.gauges().sessions, 0);
+    assert!(rig.store.durable.rows.is_empty());
+}
+
+#[test]
+fn queue_numbers_are_never_reused() {
+    let mut rig = Rig::new();
+    for _ in 0..3 {
+        let (conn, _) = rig.durable("a");
+        let end = Some(SessionExpiry::WithConnection);
+        rig.send(conn, ClientCommand::Disconnect { with_will: false, expiry: end });
+        rig.kill_and_restart(1);
+    }
+    rig.durable("a");
+    assert_eq!(rig.queue("a").id, Some(QueueId(4)));
+}
+
+#[test]
+fn leftovers_without_an_owner_are_deleted() {
+    let mut rig = Rig::new();
+    let (conn, _) = rig.durable("a");
+    rig.subscribe(conn, "$share/g/t", Qos::AtLeastOnce);
+    let session: Vec<_> =
+        rig.store.durable.rows.keys().filter(|(space, _)| *space == Space::Session).cloned().collect();
+    session.iter().for_each(|key| {
+        rig.store.durable.rows.remove(key);
+    });
+    rig.kill_and_restart(1);
+    assert!(rig.store.durable.rows.is_empty() && rig.store.durable.queues.is_empty());
+}
+
+#[test]
+fn rows_that_cannot_be_read_are_an_error_and_not_a_panic() {
+    for space in
+        [Space::Session, Space::Group, Space::Subscription, Space::Will, Space::Retained, Space::InboundQos2]
+    {
+        for key in [&b"a"[..], b"\xff\xff\xff\xff\xff", b"$share/g/t", b""] {
+            for value in [&b""[..], b"\x01\x05\x00\x00\x00", b"\xff\xff\xff"] {
+                let rows = vec![(space, key.into(), value.into())];
+                let mut broker = Broker::new(Limits::default(), 1);
+                let recovered = Recovered { rows, ..Recovered::default() };
+                let _ = broker.restore(recovered, Now::default());
+            }
+        }
+    }
+}
