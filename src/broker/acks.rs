@@ -110,6 +110,7 @@ impl Broker {
         }
         queue.settle(slot.size, accepted);
         self.batch.settle(queue, slot.seq, slot.size);
+        self.demote_queue(slot.queue.key);
     }
 
     /// PUBREC. The message is settled and the new stage stored in one batch; PUBREL leaves after it.

@@ -54,9 +54,10 @@ impl Building {
         self.ops.push(Op::Enqueue { message, targets });
     }
 
-    /// The message `seq` of a durable queue is done with. Runs grow where they stand.
+    /// The message `seq` of a queue is done with; 0: it was handed out before the queue had a copy in the store. Runs grow
+    /// where they stand.
     pub(super) fn settle(&mut self, queue: &mut Queue, seq: Seq, size: u32) {
-        let Some(id) = queue.id() else { return };
+        let Some(id) = queue.id().filter(|_| seq > 0) else { return };
         let (batch, at) = queue.settle_mark;
         if batch == self.id
             && queue.is_older_than_batch(seq, self.id)

@@ -22,6 +22,7 @@ mod disconnect;
 mod effects;
 mod groups;
 mod loads;
+mod promote;
 mod publish;
 mod restore;
 mod retain;

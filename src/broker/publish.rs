@@ -178,8 +178,11 @@ impl Broker {
     /// What the queue makes of the message; an error when the publisher is to keep it.
     fn fate(&self, queue: QueueKey, message: &Message, can_refuse: bool) -> Result<Verdict, PublishOutcome> {
         let queue = &self.queues[queue as usize];
-        if self.full && !queue.is_volatile() {
+        if self.full && queue.is_lasting() {
             return Err(PublishOutcome::QuotaExceeded);
+        }
+        if self.full && queue.is_scratch() {
+            return Ok(Verdict::DropNew);
         }
         match queue.verdict(message.size()) {
             Verdict::Refuse if can_refuse => Err(PublishOutcome::QuotaExceeded),

@@ -117,6 +117,8 @@ pub struct QueueStatus<'a> {
     pub name: &'a str,
     /// Its number in the store; `None`: in memory only.
     pub id: Option<QueueId>,
+    /// It outlives this process.
+    pub lasting: bool,
     /// A client is connected that takes from it.
     pub connected: bool,
     /// Unsettled messages.
@@ -210,6 +212,7 @@ impl Broker {
         QueueStatus {
             name,
             id: queue.id(),
+            lasting: queue.is_lasting(),
             connected,
             messages: queue.messages(),
             bytes: queue.bytes(),

@@ -6,7 +6,9 @@
 //!
 //! Invariants: `handed_to <= loaded_to <= tail` (the window and what was handed out lie below `loaded_to`); an entry is in the
 //! window at most once; `messages` and `bytes` count exactly what is unsettled; when the queue is not spilled, `messages` is the
-//! window's length plus what is handed out. A *volatile* queue (no identifier, hence no copy in the store) is never spilled.
+//! window's length plus what is handed out. A *volatile* queue (no identifier, hence no copy in the store) is never spilled. A
+//! *scratch* queue belongs to nobody who outlives this process; it is in the store for want of memory only, recovery throws it
+//! away, and once it is empty it is volatile again.
 
 pub mod group;
 pub mod overflow;
@@ -95,6 +97,7 @@ pub struct Queue {
     owner: Owner,
     serial: u32,
     id: Option<QueueId>,
+    scratch: bool,
     limits: QueueLimits,
     tail: Seq,
     loaded_to: Seq,
@@ -120,6 +123,7 @@ impl Queue {
             owner,
             serial,
             id,
+            scratch: false,
             limits,
             tail: 1,
             loaded_to: 1,
@@ -174,6 +178,23 @@ impl Queue {
     #[must_use]
     pub fn is_volatile(&self) -> bool {
         self.id.is_none()
+    }
+
+    /// It is in the store for want of memory only.
+    #[must_use]
+    pub fn is_scratch(&self) -> bool {
+        self.scratch
+    }
+
+    /// It outlives this process.
+    #[must_use]
+    pub fn is_lasting(&self) -> bool {
+        self.id.is_some() && !self.scratch
+    }
+
+    /// A scratch queue's owner outlives the process from now on, and so does the queue.
+    pub fn make_lasting(&mut self) {
+        self.scratch = false;
     }
 
     /// The next message's sequence number.
@@ -507,21 +528,43 @@ impl Queue {
         self.window.clear(budget, volatile);
     }
 
-    /// Makes a volatile queue a durable one with the same messages under new numbers; `held` are those that were handed out.
-    /// Returns the entries in order: the caller enqueues them and tells the holders the new numbers (1, 2, ...).
-    pub fn promote(&mut self, id: QueueId, held: Vec<Entry>, budget: &mut Budget) -> Vec<Entry> {
+    /// Gives a volatile queue a copy in the store, with the same messages under new numbers; `held` are those that were handed
+    /// out and may come back, `unstored` counts those that were handed out for good. Returns the entries in order: the caller
+    /// enqueues them and tells the holders the new numbers (1, 2, ...; what is not stored has the number 0).
+    pub fn promote(
+        &mut self,
+        id: QueueId,
+        scratch: bool,
+        held: Vec<Entry>,
+        unstored: u64,
+        budget: &mut Budget,
+    ) -> Vec<Entry> {
         assert!(self.is_volatile(), "a queue becomes durable once");
         let mut all = held;
         while let Some(entry) = self.window.remove(0, budget, true) {
             all.push(entry);
         }
         all.sort_by_key(|entry| entry.seq);
-        assert!(all.len() as u64 == self.messages, "nothing is forgotten");
+        assert!(all.len() as u64 + unstored == self.messages, "nothing is forgotten");
         self.id = Some(id);
+        self.scratch = scratch;
         self.tail = all.len() as Seq + 1;
         self.loaded_to = self.tail;
         self.handed_to = 1;
         all
+    }
+
+    /// An empty scratch queue is volatile again. Returns the identifier that it no longer has.
+    pub fn demote(&mut self) -> Option<QueueId> {
+        if !self.scratch || self.messages > 0 || self.load != Load::Idle {
+            return None;
+        }
+        self.scratch = false;
+        self.loaded_to = self.tail;
+        self.handed_to = self.tail;
+        self.settle_mark = (BatchId(0), 0);
+        self.enqueue_mark = (BatchId(0), 0);
+        self.id.take()
     }
 
     /// After [`promote`](Self::promote): the message `entry`, under its new number, waits or is `held` by a consumer.
