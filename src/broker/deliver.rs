@@ -217,8 +217,7 @@ impl Broker {
 
     /// Puts a message under way to a session that takes it.
     pub(super) fn send(&mut self, key: SessionKey, out: Outgoing<'_>) {
-        let options = out.options;
-        let qos = options.qos;
+        let qos = out.options.qos;
         let session = &mut self.sessions[key as usize];
         let parked = if out.held.is_none() && !session.resend.is_empty() {
             session.resend.remove(&out.seq).and_then(|id| session.inflight.remove(id))
@@ -253,9 +252,9 @@ impl Broker {
             id: Some(id),
             message: out.message.clone(),
             qos,
-            retain: options.retain,
+            retain: out.options.retain,
             duplicate: parked.is_some(),
-            subscription_ids: options.subscription_ids,
+            subscription_ids: out.options.subscription_ids,
         };
         self.send_ordered(key, after, ClientEvent::Deliver(delivery));
     }

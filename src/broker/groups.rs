@@ -104,12 +104,6 @@ impl Broker {
         self.remove_queue(group.queue());
     }
 
-    /// A member can take a message now.
-    pub(super) fn group_is_ready(&self, key: GroupKey) -> bool {
-        let group = &self.groups[key as usize];
-        group.members().iter().any(|member| self.sessions[member.session as usize].ready().is_some())
-    }
-
     /// A member has a connection.
     pub(super) fn group_is_connected(&self, key: GroupKey) -> bool {
         let group = &self.groups[key as usize];

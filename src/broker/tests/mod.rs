@@ -24,6 +24,9 @@ use store::FakeStore;
 
 const START: Wall = Wall(1_700_000_000_000);
 
+/// Answers of the store after one command; more would be pages that push each other out.
+const ROUNDS_MAX: usize = 1000;
+
 /// The broker, a store, and what every connection has heard.
 struct Rig {
     broker: Broker,
@@ -68,7 +71,8 @@ impl Rig {
 
     /// What a driver does at the end of a turn.
     fn turn(&mut self) {
-        loop {
+        for round in 0.. {
+            assert!(round < ROUNDS_MAX, "the store and the broker come to rest");
             if let Some(batch) = self.broker.take_batch(self.now()) {
                 self.store.submit(batch);
             }
