@@ -96,17 +96,17 @@ impl Broker {
     }
 
     fn settle_in_queue(&mut self, slot: &Slot, accepted: bool) {
-        if accepted {
-            self.stats.settled += 1;
-        } else {
-            self.stats.settled_refused += 1;
-        }
         if let Some(held) = &slot.held {
             self.budget.sub(entry_memory(&held.message), false);
         }
         let Some(queue) = self.queues.get_mut(slot.queue.key as usize) else { return };
         if queue.serial() != slot.queue.serial {
             return;
+        }
+        if accepted {
+            self.stats.settled += 1;
+        } else {
+            self.stats.settled_refused += 1;
         }
         queue.settle(slot.size, accepted);
         self.batch.settle(queue, slot.seq, slot.size);

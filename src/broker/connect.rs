@@ -103,7 +103,9 @@ impl Broker {
             return Ok(());
         }
         let others = self.sessions.len() - usize::from(old.is_some());
-        if (others >= self.limits.sessions_max as usize && !request.internal) || (kept && self.full) {
+        if (others >= self.limits.sessions_max as usize && !request.internal)
+            || (kept && self.full && !old.is_some_and(Session::is_durable))
+        {
             return Err(Refusal::QuotaExceeded);
         }
         Ok(())

@@ -59,8 +59,9 @@ impl Broker {
         }
         self.stats.published[qos as usize] += 1;
         self.stats.published_bytes += u64::from(message.size());
-        let result = if self.topic_is_valid(&message, session.internal) {
-            self.distribute(&message, Some(key), now)
+        let topic = message.topic();
+        let result = if self.topic_is_valid(topic, session.internal) {
+            self.distribute(&message, topic, Some(key), now)
         } else {
             Err(PublishOutcome::TopicInvalid)
         };
@@ -74,8 +75,7 @@ impl Broker {
         }
     }
 
-    fn topic_is_valid(&self, message: &Message, internal: bool) -> bool {
-        let topic = message.topic();
+    fn topic_is_valid(&self, topic: &str, internal: bool) -> bool {
         topic::check_name(topic, &self.limits).is_ok() && (internal || !is_sys(topic))
     }
 
@@ -102,15 +102,16 @@ impl Broker {
         self.answer(key, after, ClientEvent::Published { tag, qos, outcome });
     }
 
-    /// Gives `message` to everybody who wants it. `publisher` is told when it is refused; a will, which has none, is not
+    /// Gives `message`, whose topic is `topic`, to everybody who wants it. `publisher` is told when it is refused; a will, which has none, is not
     /// refused by a full queue but dropped there.
     pub(super) fn distribute(
         &mut self,
         message: &Message,
+        topic: &str,
         publisher: Option<SessionKey>,
         now: Now,
     ) -> Result<Distributed, PublishOutcome> {
-        let routes = self.router.route(message.topic());
+        let routes = self.router.route(topic);
         let mut plan = std::mem::take(&mut self.plan);
         let mut result = self.plan_routes(&routes, message, publisher, &mut plan);
         if result.is_ok() && message.retain() {

@@ -36,7 +36,10 @@ pub struct Stats {
     pub refused_quota: u64,
     /// Messages refused because of their topic.
     pub refused_topic: u64,
-    /// Copies that joined a queue (one message may join many).
+    /// Copies found in the store at the start.
+    pub restored: u64,
+    /// Copies that joined a queue (one message may join many). With `restored`, it is the sum of what was settled, refused by
+    /// its consumer, dropped after it had joined, and what is queued now.
     pub enqueued: u64,
     /// Deliveries sent, by quality of service, repeated ones included.
     pub delivered: [u64; 3],

@@ -16,12 +16,12 @@ pub(super) struct StoredQueue {
     pub(super) entries: BTreeMap<Seq, (Message, DeliveryOptions)>,
 }
 
-type Rows = BTreeMap<(Space, Box<[u8]>), Box<[u8]>>;
+type RowKey = (Space, Box<[u8]>);
 
 #[derive(Clone, Default)]
 pub(super) struct State {
     pub(super) queues: BTreeMap<QueueId, StoredQueue>,
-    pub(super) rows: Rows,
+    pub(super) rows: BTreeMap<RowKey, Box<[u8]>>,
     next_queue: u32,
     newest: Wall,
 }
