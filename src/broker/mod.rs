@@ -14,7 +14,7 @@
 
 mod acks;
 pub mod api;
-#[cfg(test)]
+#[cfg(any(test, feature = "simulation"))]
 mod check;
 mod connect;
 mod deliver;

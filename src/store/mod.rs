@@ -35,8 +35,10 @@ pub use error::StoreError;
 pub use handle::{Store, StoreOptions};
 pub use media::{Media, RealFile};
 
-#[cfg(test)]
+#[cfg(any(test, feature = "simulation"))]
 mod sim_media;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 #[cfg(test)]
 mod tests_faults;
 #[cfg(test)]
