@@ -24,9 +24,11 @@ mod record;
 mod recover;
 mod ring;
 mod segment;
+mod share;
 mod shared;
 mod space;
 mod threads;
+mod upgrade;
 mod writer;
 
 pub use counters::Counters;
@@ -40,6 +42,8 @@ mod sim_media;
 mod tests_faults;
 #[cfg(test)]
 mod tests_file;
+#[cfg(test)]
+mod tests_format;
 #[cfg(test)]
 mod tests_model;
 #[cfg(test)]
