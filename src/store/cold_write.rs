@@ -44,6 +44,7 @@ pub struct Written {
 /// As redb says. It is then unknown whether the checkpoint is durable.
 pub fn write_checkpoint(cold: &Cold, before: &Meta, snapshot: &Snapshot) -> Result<Written, StoreError> {
     let database = cold.access()?;
+    cold.region().begin_commit();
     let mut tx = database.begin_write().map_err(redb_error("begin"))?;
     tx.set_durability(Durability::Immediate).map_err(redb_error("begin"))?;
     tx.set_quick_repair(true);

@@ -50,3 +50,5 @@ mod tests_model;
 mod tests_power;
 #[cfg(test)]
 mod tests_support;
+#[cfg(test)]
+mod tests_wear;
