@@ -224,7 +224,7 @@ impl Broker {
         let queue = &mut self.queues[queue_key as usize];
         let Some(entry) = queue.discard(&mut self.budget, Discard::Moved, |_| true) else { return };
         let shared_is_durable = !queue.is_volatile();
-        self.batch.settle(queue, entry.seq, entry.message.size());
+        self.batch.settle_stored(queue, entry.seq, entry.message.size());
         self.stats.moved += 1;
         let own = self.sessions[member.session as usize].queue;
         let options = member_options(member, Qos::ExactlyOnce, entry.options.retain);

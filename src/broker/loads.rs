@@ -58,6 +58,8 @@ impl Broker {
         let queue = &mut self.queues[key as usize];
         let from = queue.asked(memory);
         let id = queue.id().expect("only durable queues are spilled");
+        // The page is to hold what the batch holds.
+        self.batch.end_hold();
         self.effects.push(Effect::Load(PageRequest { queue: id, from, bytes_max, messages_max }));
     }
 

@@ -165,6 +165,7 @@ fn replay(ring: &mut Ring, epoch: u64, hot: &mut Hot) -> Result<u64, StoreError>
         decode_body(&body, |item| {
             match item {
                 Item::Op(op) => hot.apply(op, lsn, true)?,
+                Item::Skip => {}
                 Item::Wall(wall) => hot.newest_wall = hot.newest_wall.max(wall),
             }
             Ok::<(), StoreError>(())

@@ -95,6 +95,8 @@ impl Model {
             if *queue != id && !random.chance(others) {
                 continue;
             }
+            // What was settled before it got to the store.
+            state.tail += if random.chance(10) { random.below(5) } else { 0 };
             state.live.insert(state.tail, entry);
             let single = enqueue(*queue, state.tail, message.clone());
             state.tail += 1;
