@@ -202,7 +202,7 @@ impl Broker {
         let queue = &mut self.queues[queue_key as usize];
         let Some(entry) = queue.discard(&mut self.budget, Discard::Moved, |_| true) else { return };
         let shared_is_durable = queue.is_lasting();
-        self.batch.settle(queue, entry.seq, entry.message.size());
+        self.batch.settle_stored(queue, entry.seq, entry.message.size());
         self.demote_queue(queue_key);
         self.stats.moved += 1;
         let own = self.sessions[member.session as usize].queue;

@@ -98,6 +98,8 @@ impl Broker {
         let from = queue.asked(page.memory());
         let id = queue.id().expect("only durable queues are spilled");
         let PageSize { bytes_max, messages_max } = page;
+        // The page is to hold what the batch holds.
+        self.batch.end_hold();
         self.effects.push(Effect::Load(PageRequest { queue: id, from, bytes_max, messages_max }));
     }
 

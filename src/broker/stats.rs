@@ -49,6 +49,8 @@ pub struct Stats {
     pub redelivered: u64,
     /// Queued copies that their consumer took.
     pub settled: u64,
+    /// Queued copies of durable queues that were settled before they were written, and never were.
+    pub never_written: u64,
     /// Queued copies that their consumer refused.
     pub settled_refused: u64,
     /// QoS 0 copies not sent: their client was away.

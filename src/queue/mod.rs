@@ -21,6 +21,9 @@ use crate::time::Wall;
 use overflow::Verdict;
 use window::{Budget, Entry, Window};
 
+/// Numbers left out of the store in one place behind messages that it has: each costs a little memory there.
+const LEFT_OUT_MAX: u64 = 4096;
+
 /// Place of a queue in the broker's table.
 pub type QueueKey = u32;
 
@@ -113,6 +116,8 @@ pub struct Queue {
     pub(crate) settle_mark: (BatchId, u32),
     /// The first message that the batch being built enqueues.
     enqueue_mark: (BatchId, Seq),
+    /// Numbers from here on that were settled before they got to the store are left out there.
+    stored_to: Seq,
 }
 
 impl Queue {
@@ -137,6 +142,7 @@ impl Queue {
             counters: QueueCounters::default(),
             settle_mark: (BatchId(0), 0),
             enqueue_mark: (BatchId(0), 0),
+            stored_to: 1,
         }
     }
 
@@ -149,6 +155,7 @@ impl Queue {
             tail,
             loaded_to: head,
             handed_to: head,
+            stored_to: tail,
             messages: found.messages,
             bytes: found.bytes,
             counters: QueueCounters { enqueued: found.messages, ..QueueCounters::default() },
@@ -336,6 +343,25 @@ impl Queue {
     #[must_use]
     pub fn is_older_than_batch(&self, seq: Seq, batch: BatchId) -> bool {
         self.enqueue_mark.0 != batch || seq < self.enqueue_mark.1
+    }
+
+    /// The store need not hear of `seq`, which is settled: at most [`LEFT_OUT_MAX`] numbers are left out in one place behind
+    /// messages that it has.
+    #[must_use]
+    pub fn may_leave_out(&self, seq: Seq) -> bool {
+        seq < self.stored_to + LEFT_OUT_MAX
+    }
+
+    /// The store has `seq`, or will.
+    pub fn is_stored(&mut self, seq: Seq) {
+        self.stored_to = self.stored_to.max(seq + 1);
+    }
+
+    /// The store does not hear of a message.
+    pub fn left_out(&mut self) {
+        if self.messages == 0 {
+            self.stored_to = self.tail;
+        }
     }
 
     /// The newest message, just appended, goes straight to a consumer.

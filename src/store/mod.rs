@@ -25,9 +25,11 @@ mod record;
 mod recover;
 mod ring;
 mod segment;
+mod share;
 mod shared;
 mod space;
 mod threads;
+mod upgrade;
 mod writer;
 
 pub use counters::Counters;
@@ -44,8 +46,12 @@ mod tests_faults;
 #[cfg(test)]
 mod tests_file;
 #[cfg(test)]
+mod tests_format;
+#[cfg(test)]
 mod tests_model;
 #[cfg(test)]
 mod tests_power;
 #[cfg(test)]
 mod tests_support;
+#[cfg(test)]
+mod tests_wear;

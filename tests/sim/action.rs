@@ -22,39 +22,79 @@ pub struct Draft {
 #[derive(Clone, Debug)]
 pub enum Action {
     /// The client connects; if it is connected, this is a takeover by a second connection.
-    Connect { client: usize, clean: bool },
+    Connect {
+        client: usize,
+        clean: bool,
+    },
     /// Its connection breaks.
-    Drop { client: usize },
+    Drop {
+        client: usize,
+    },
     /// It says DISCONNECT.
-    Goodbye { client: usize },
+    Goodbye {
+        client: usize,
+    },
     /// It publishes the same draft so many times.
-    Publish { client: usize, count: u32, draft: Draft },
-    Subscribe { client: usize, filter: String, qos: u8 },
-    Unsubscribe { client: usize, filter: String },
+    Publish {
+        client: usize,
+        count: u32,
+        draft: Draft,
+    },
+    Subscribe {
+        client: usize,
+        filter: String,
+        qos: u8,
+    },
+    Unsubscribe {
+        client: usize,
+        filter: String,
+    },
     /// It withholds its acknowledgements.
-    Hold { client: usize },
+    Hold {
+        client: usize,
+    },
     /// It acknowledges what it withheld, and does so at once from now on.
-    Settle { client: usize },
+    Settle {
+        client: usize,
+    },
     /// It stops reading its socket, or reads on.
-    Stall { client: usize, on: bool },
+    Stall {
+        client: usize,
+        on: bool,
+    },
     /// Time passes.
-    Tick { millis: u64 },
+    Tick {
+        millis: u64,
+    },
     /// The system clock is set.
-    ClockJump { millis: i64 },
+    ClockJump {
+        millis: i64,
+    },
     /// The link's upstream goes away, comes back, or takes messages without ever acknowledging one.
     UplinkDown,
     UplinkUp,
     BlackHole,
     /// The n-th sync or write from now on fails.
-    SyncFails { n: u64 },
-    WriteFails { n: u64 },
+    SyncFails {
+        n: u64,
+    },
+    WriteFails {
+        n: u64,
+    },
     /// So many pages are left on the disk.
-    DiskFull { pages: u64 },
+    DiskFull {
+        pages: u64,
+    },
     /// None is, and what was reserved is gone too.
     FillUp,
     SpaceBack,
     /// The power fails at the n-th operation of the disk from now on; so many openings after it fail as well.
-    PowerCut { after: u64, again: u32, page_grain: bool, garbage: bool },
+    PowerCut {
+        after: u64,
+        again: u32,
+        page_grain: bool,
+        garbage: bool,
+    },
     /// SIGKILL.
     Kill,
     /// An orderly end, and a new start.

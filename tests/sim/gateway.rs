@@ -7,8 +7,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tidegate::broker::Broker;
 use tidegate::limits::{Limits, Overflow, QueueLimits, QueueRule};
-use tidegate::net::hub::Hub;
 use tidegate::message::Message;
+use tidegate::net::hub::Hub;
 use tidegate::store::contract::{PageRequest, QueueId, Recovered, RecoveredQueue, Space, StoreEvent};
 use tidegate::store::simulation::{InlineStore, Sabotage, SimMedia};
 use tidegate::store::{StoreError, StoreOptions};
@@ -27,7 +27,8 @@ const BATCH_BYTES_HIGH: u64 = 4 << 10;
 
 /// Limits so small that everything that happens at a limit happens all the time.
 pub fn limits() -> Limits {
-    let bounded = |messages, overflow| QueueLimits { messages_max: Some(messages), bytes_max: None, overflow };
+    let bounded =
+        |messages, overflow| QueueLimits { messages_max: Some(messages), bytes_max: None, overflow };
     let rule = |pattern: &str, limits| QueueRule { client_pattern: pattern.into(), limits };
     Limits {
         packet_bytes_max: 8 << 10,
@@ -110,16 +111,8 @@ impl Gateway {
         let content = Content { queues, retained };
         let hub = Hub::new(broker, limits());
         let events = vec![];
-        let gateway = Self {
-            hub,
-            store,
-            timeline,
-            mono: 0,
-            failed: None,
-            events,
-            waiting_since: None,
-            looked: 0,
-        };
+        let gateway =
+            Self { hub, store, timeline, mono: 0, failed: None, events, waiting_since: None, looked: 0 };
         Ok((gateway, content))
     }
 
@@ -215,7 +208,11 @@ impl Gateway {
         let connections = self.hub.connections() as u64;
         let bounds = [
             ("queued messages", gauges.queue_memory as u64, limits.queue_memory_bytes_max + turn),
-            ("outboxes", outboxes, limits.outboxes_bytes_max + connections * u64::from(limits.inflight_bytes_max)),
+            (
+                "outboxes",
+                outboxes,
+                limits.outboxes_bytes_max + connections * u64::from(limits.inflight_bytes_max),
+            ),
             ("partly received packets", reads, limits.read_buffers_bytes_max + turn),
             ("waiting for the store", self.store.pending_memory(), limits.store_queue_bytes_max + 2 * turn),
         ];
@@ -232,7 +229,10 @@ fn retained(recovered: &Recovered) -> Result<BTreeMap<String, Number>, NotStarte
         let topic = String::from_utf8_lossy(key).into_owned();
         let message = Message::decode(&Bytes::copy_from_slice(value)).ok();
         let n = message.and_then(|message| number(message.payload()));
-        all.insert(topic, n.ok_or_else(|| NotStarted::Bad("a retained message that nobody sent".to_owned()))?);
+        all.insert(
+            topic,
+            n.ok_or_else(|| NotStarted::Bad("a retained message that nobody sent".to_owned()))?,
+        );
     }
     Ok(all)
 }
@@ -261,7 +261,10 @@ fn scan_queue(store: &mut InlineStore, queue: &RecoveredQueue) -> Result<Vec<Num
         }
         for entry in &page.entries {
             if entry.seq <= last || entry.seq < queue.head || entry.seq >= queue.tail {
-                return Err(bad(format!("I2: message {} after {last} in {}..{}", entry.seq, queue.head, queue.tail)));
+                return Err(bad(format!(
+                    "I2: message {} after {last} in {}..{}",
+                    entry.seq, queue.head, queue.tail
+                )));
             }
             last = entry.seq;
             found = (found.0 + 1, found.1 + u64::from(entry.message.size()));

@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::action::Draft;
-use crate::gateway::Content;
 use crate::cast::{CAST, CLIENTS, GROUP_FILTER, LINK, is_durable, is_member};
+use crate::gateway::Content;
 
 /// Number of a message; the first one is 1.
 pub type Number = u64;
@@ -183,8 +183,12 @@ impl Ledger {
         }
         if is_member(client) {
             // What had moved to this member alone is gone with it.
-            let qos2: Vec<Number> =
-                self.sessions[GROUP].owed.iter().copied().filter(|n| self.sent[*n as usize - 1].draft.qos == 2).collect();
+            let qos2: Vec<Number> = self.sessions[GROUP]
+                .owed
+                .iter()
+                .copied()
+                .filter(|n| self.sent[*n as usize - 1].draft.qos == 2)
+                .collect();
             qos2.iter().for_each(|n| {
                 self.sessions[GROUP].owed.remove(n);
             });
@@ -290,7 +294,8 @@ impl Ledger {
 
     fn is_sure(&self, client: usize, topic: &str) -> bool {
         let session = &self.sessions[client];
-        let sure = |(filter, sub): (&String, &Sub)| sub.hold == Hold::Sure && sub.qos > 0 && matches(filter, topic);
+        let sure =
+            |(filter, sub): (&String, &Sub)| sub.hold == Hold::Sure && sub.qos > 0 && matches(filter, topic);
         session.must && session.subs.iter().any(sure)
     }
 
@@ -337,10 +342,10 @@ impl Ledger {
         let candidates =
             if draft.len == 0 { BTreeSet::new() } else { self.candidates(&draft.topic, draft.qos) };
         if draft.retain {
-            let values = self.retained.entry(draft.topic.clone()).or_insert_with(|| Retained {
-                values: vec![None],
-                acknowledged: 0,
-            });
+            let values = self
+                .retained
+                .entry(draft.topic.clone())
+                .or_insert_with(|| Retained { values: vec![None], acknowledged: 0 });
             values.values.push((draft.len > 0).then_some(n));
             self.clears.insert(n, (draft.topic.clone(), values.values.len() - 1));
         }
@@ -443,7 +448,10 @@ impl Ledger {
         let sent = self.sent(n).ok_or_else(|| format!("{name} got message {n}, which nobody sent"))?.clone();
         self.received += 1;
         let draft = &sent.draft;
-        if arrival.topic != draft.topic || arrival.payload.len() != draft.len.max(8) || arrival.qos > draft.qos {
+        if arrival.topic != draft.topic
+            || arrival.payload.len() != draft.len.max(8)
+            || arrival.qos > draft.qos
+        {
             return Err(format!("{name} got message {n} changed: {arrival:?} of {draft:?}"));
         }
         if sent.fate == Fate::Refused {
@@ -516,7 +524,8 @@ impl Ledger {
             let mut counts: BTreeMap<Number, u32> = BTreeMap::new();
             for n in numbers {
                 *counts.entry(*n).or_default() += 1;
-                let sent = self.sent(*n).ok_or_else(|| format!("queue {name} holds {n}, which nobody sent"))?;
+                let sent =
+                    self.sent(*n).ok_or_else(|| format!("queue {name} holds {n}, which nobody sent"))?;
                 if sent.fate == Fate::Refused {
                     return Err(format!("queue {name} holds {n}, which was refused"));
                 }
@@ -532,9 +541,8 @@ impl Ledger {
         }
         let members: Vec<&str> =
             (0..CLIENTS).filter(|client| is_member(*client)).map(|client| CAST[client].name).collect();
-        let anywhere = |n: &Number| {
-            of(GROUP_FILTER).contains(n) || members.iter().any(|member| of(member).contains(n))
-        };
+        let anywhere =
+            |n: &Number| of(GROUP_FILTER).contains(n) || members.iter().any(|member| of(member).contains(n));
         match self.owed(GROUP).find(|n| !anywhere(n)) {
             Some(n) => Err(format!("I1: message {n} for the shared subscription is lost")),
             None => Ok(()),
@@ -555,7 +563,11 @@ impl Ledger {
     /// The value of a retained topic: the last acknowledged one, or a later one.
     fn check_retained(&self, topic: &str, value: Option<Number>) -> Verdict {
         let Some(retained) = self.retained.get(topic) else {
-            return if value.is_none() { Ok(()) } else { Err(format!("{topic} has a value that nobody sent")) };
+            return if value.is_none() {
+                Ok(())
+            } else {
+                Err(format!("{topic} has a value that nobody sent"))
+            };
         };
         let allowed = &retained.values[retained.acknowledged..];
         let expired = |n: &Option<Number>| {

@@ -89,4 +89,3 @@ pub fn seed(seed: u64, control: Control) -> Result<Tally, String> {
         )
     })
 }
-

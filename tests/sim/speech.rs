@@ -29,11 +29,29 @@ pub struct WillSaid {
 /// What a client says.
 #[derive(Clone, Debug)]
 pub enum Say {
-    Connect { clean: bool, will: Option<WillSaid> },
-    Publish { id: u16, topic: String, payload: Vec<u8>, qos: u8, retain: bool, dup: bool, expiry: Option<u32> },
+    Connect {
+        clean: bool,
+        will: Option<WillSaid>,
+    },
+    Publish {
+        id: u16,
+        topic: String,
+        payload: Vec<u8>,
+        qos: u8,
+        retain: bool,
+        dup: bool,
+        expiry: Option<u32>,
+    },
     Ack(PacketType, u16),
-    Subscribe { id: u16, filter: String, qos: u8 },
-    Unsubscribe { id: u16, filter: String },
+    Subscribe {
+        id: u16,
+        filter: String,
+        qos: u8,
+    },
+    Unsubscribe {
+        id: u16,
+        filter: String,
+    },
     Goodbye,
 }
 
@@ -88,9 +106,7 @@ impl Say {
                 let filters = [filter.as_str()];
                 Unsubscribe { packet_id: wire_id(*id), properties: (), filters }.encode(version, out)
             }
-            Say::Goodbye => {
-                Disconnect { reason: ReasonCode::Success, properties: () }.encode(version, out)
-            }
+            Say::Goodbye => Disconnect { reason: ReasonCode::Success, properties: () }.encode(version, out),
         };
         encoded.expect("it can be encoded");
     }
@@ -134,10 +150,9 @@ impl Say {
                     options: SubscribeOptions { qos: qos_of(*qos), ..SubscribeOptions::default() },
                 }],
             },
-            Say::Unsubscribe { id, filter } => ClientCommand::Unsubscribe {
-                tag: ReplyTag(*id),
-                filters: vec![filter.as_str().into()],
-            },
+            Say::Unsubscribe { id, filter } => {
+                ClientCommand::Unsubscribe { tag: ReplyTag(*id), filters: vec![filter.as_str().into()] }
+            }
             Say::Goodbye => ClientCommand::Disconnect { with_will: false, expiry: None },
         }
     }

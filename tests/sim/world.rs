@@ -193,7 +193,10 @@ impl World {
 
     fn count_process(&mut self, gateway: &Gateway) {
         for (name, value) in gateway.store.counters().all() {
-            if matches!(name, "checkpoints" | "checkpoints_failed" | "commits" | "ring_waits" | "pages_loaded") {
+            if matches!(
+                name,
+                "checkpoints" | "checkpoints_failed" | "commits" | "ring_waits" | "pages_loaded"
+            ) {
                 self.tally.count(name, value);
             }
         }
@@ -513,7 +516,8 @@ impl World {
     fn write(&mut self, id: tidegate::broker::api::ConnId) -> Verdict {
         let Some(gateway) = &mut self.gateway else { return Ok(()) };
         let now = gateway.now();
-        let owner = self.clients.iter_mut().find(|client| client.conn.as_ref().is_some_and(|conn| conn.id == id));
+        let owner =
+            self.clients.iter_mut().find(|client| client.conn.as_ref().is_some_and(|conn| conn.id == id));
         let Some(client) = owner else {
             gateway.hub.abandon(id, now);
             return Ok(());
