@@ -44,7 +44,7 @@ impl Syntax {
     }
 
     /// A line without the carriage return that belongs to its end.
-    pub(crate) fn strip<'l>(self, line: &'l str) -> &'l str {
+    pub(crate) fn strip(self, line: &str) -> &str {
         match self {
             Syntax::V11 => line,
             _ => line.strip_suffix('\r').unwrap_or(line),
@@ -93,7 +93,7 @@ impl Syntax {
     }
 
     /// The two halves of a checked line, still escaped. A line without a colon is all name.
-    pub(crate) fn split<'l>(self, line: &'l str) -> (&'l str, &'l str) {
+    pub(crate) fn split(self, line: &str) -> (&str, &str) {
         let (name, value) = line.split_once(':').unwrap_or((line, ""));
         match self {
             Syntax::V10 => (trim(name), trim(value)),
