@@ -1,4 +1,5 @@
-//! A full scan that compares every counter and every link between the broker's tables (invariants I2, I4, I5), for tests.
+//! A full scan that compares every counter and every link between the broker's tables (invariants I2, I4, I5), for tests and
+//! simulations.
 
 use crate::broker::Broker;
 use crate::broker::tick::Timer;
@@ -8,9 +9,11 @@ use crate::session::Session;
 use crate::session::inflight::Stage;
 
 impl Broker {
+    /// Compares every counter and every link with a full scan.
+    ///
     /// # Panics
     /// When an invariant does not hold.
-    pub(crate) fn check(&self) {
+    pub fn check(&self) {
         self.check_queues();
         let s = &self.stats;
         let gone =

@@ -179,13 +179,15 @@ impl Broker {
         self.stop_session_timer(key, end_at);
     }
 
-    /// Stores that the session is connected. `true`: the client must not hear of it before it is durable.
+    /// Stores that the session is connected. `true`: the client must not hear of it before it is durable. For a session whose
+    /// time runs while it is away that is so each time: with the old row it might be over after a restart.
     fn write_session_row(&mut self, key: SessionKey, expiry: SessionExpiry, is_new: bool) -> bool {
         let session = &mut self.sessions[key as usize];
         let changed = session.expiry != expiry;
         session.expiry = expiry;
         self.put_session_row(key);
-        self.sessions[key as usize].is_durable() && (is_new || changed)
+        let runs_out = expiry != SessionExpiry::Never;
+        self.sessions[key as usize].is_durable() && (is_new || changed || runs_out)
     }
 
     /// Stores the session as it is now, if it is durable.

@@ -14,6 +14,9 @@ use crate::session::rows::{encode_outbound, qos2_key};
 use crate::store::contract::{BatchId, Seq, Space};
 use crate::time::Now;
 
+/// A queue without a copy in the store may hold this part of the memory for queues before it gets one.
+const VOLATILE_SHARE: usize = 8;
+
 /// A message on its way from a queue to a client.
 #[derive(Debug)]
 pub(super) struct Outgoing<'a> {
@@ -80,6 +83,11 @@ impl Broker {
         let memory = entry_memory(message);
         let queue = &mut self.queues[key as usize];
         if queue.is_volatile() {
+            if !self.full && self.is_short_of_memory(key, memory) {
+                self.queues[key as usize].keep(seq, message.clone(), options, &mut self.budget);
+                self.promote_queue(key, true);
+                return;
+            }
             if !self.make_volatile_room(key, memory) {
                 self.queues[key as usize].drop_appended(seq, message.size());
                 self.stats.dropped_new += 1;
@@ -94,6 +102,14 @@ impl Broker {
             }
         }
         self.queues[key as usize].keep(seq, message.clone(), options, &mut self.budget);
+    }
+
+    /// A queue without a copy in the store has outgrown its share of the memory, or there is none left: its messages go to disk
+    /// before any of them would have to be dropped.
+    fn is_short_of_memory(&self, key: QueueKey, memory: usize) -> bool {
+        let share = self.budget.bytes_max() / VOLATILE_SHARE;
+        let own = self.queues[key as usize].window_memory() + memory;
+        own > share.max(self.limits.queue_window_bytes_max as usize) || !self.budget.has_volatile_room(memory)
     }
 
     /// Room for one more message of a queue that has no copy in the store. Memory is first taken from windows that can be
@@ -201,8 +217,7 @@ impl Broker {
 
     /// Puts a message under way to a session that takes it.
     pub(super) fn send(&mut self, key: SessionKey, out: Outgoing<'_>) {
-        let options = out.options;
-        let qos = options.qos;
+        let qos = out.options.qos;
         let session = &mut self.sessions[key as usize];
         let parked = if out.held.is_none() && !session.resend.is_empty() {
             session.resend.remove(&out.seq).and_then(|id| session.inflight.remove(id))
@@ -237,9 +252,9 @@ impl Broker {
             id: Some(id),
             message: out.message.clone(),
             qos,
-            retain: options.retain,
+            retain: out.options.retain,
             duplicate: parked.is_some(),
-            subscription_ids: options.subscription_ids,
+            subscription_ids: out.options.subscription_ids,
         };
         self.send_ordered(key, after, ClientEvent::Deliver(delivery));
     }

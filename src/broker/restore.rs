@@ -23,7 +23,7 @@ use crate::session::rows::{
 };
 use crate::session::{Session, SessionKey};
 use crate::store::contract::{BatchId, QueueId, Recovered, RecoveredQueue, Row, Space};
-use crate::time::{Now, Wall};
+use crate::time::Now;
 use crate::topic::Filter;
 
 /// Why a recovered state cannot be taken up.
@@ -47,7 +47,6 @@ pub enum RestoreError {
 struct Restoring {
     queues: HashMap<QueueId, RecoveredQueue>,
     sessions: HashMap<QueueId, SessionKey>,
-    newest: Wall,
     now: Now,
 }
 
@@ -65,7 +64,6 @@ impl Broker {
         let mut state = Restoring {
             queues: recovered.queues.into_iter().map(|queue| (queue.queue, queue)).collect(),
             sessions: HashMap::new(),
-            newest: recovered.newest_wall,
             now,
         };
         // Subscriptions refer to sessions and to groups, so groups come before their place in the order of rows.
@@ -111,8 +109,8 @@ impl Broker {
         let client_id: Arc<str> = client_id.into();
         let mut session = Session::new(client_id.clone(), queue, Some(row.queue));
         session.expiry = row.expiry;
-        // The newest time that the store knows is the last one at which the client was surely there.
-        session.disconnected = if row.connected { state.newest } else { row.disconnected };
+        // Nothing tells until when the client was there: an idle gateway stores no time. Its interval must not end early.
+        session.disconnected = if row.connected { state.now.wall } else { row.disconnected };
         let deadline = match row.expiry {
             SessionExpiry::WithConnection => Some(session.disconnected),
             SessionExpiry::After(seconds) => Some(session.disconnected.plus_secs(u64::from(seconds))),

@@ -49,6 +49,8 @@ pub struct Stats {
     pub redelivered: u64,
     /// Queued copies that their consumer took.
     pub settled: u64,
+    /// Queued copies of durable queues that were settled before they were written, and never were.
+    pub never_written: u64,
     /// Queued copies that their consumer refused.
     pub settled_refused: u64,
     /// QoS 0 copies not sent: their client was away.
@@ -117,6 +119,8 @@ pub struct QueueStatus<'a> {
     pub name: &'a str,
     /// Its number in the store; `None`: in memory only.
     pub id: Option<QueueId>,
+    /// It outlives this process.
+    pub lasting: bool,
     /// A client is connected that takes from it.
     pub connected: bool,
     /// Unsettled messages.
@@ -210,6 +214,7 @@ impl Broker {
         QueueStatus {
             name,
             id: queue.id(),
+            lasting: queue.is_lasting(),
             connected,
             messages: queue.messages(),
             bytes: queue.bytes(),

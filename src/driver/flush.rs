@@ -58,7 +58,7 @@ fn round(shell: &Rc<Shell>) {
             resume.notify_one();
         }
     }
-    if hub.next_deadline().is_some_and(|at| at <= now.mono) {
+    if hub.broker().holds_batch() || hub.next_deadline().is_some_and(|at| at <= now.mono) {
         shell.tick.notify_one();
     }
 }

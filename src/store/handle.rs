@@ -58,7 +58,7 @@ impl StoreOptions {
         }
     }
 
-    fn settings(&self) -> Settings {
+    pub(super) fn settings(&self) -> Settings {
         Settings {
             ring_bytes: self.ring_bytes,
             cache_bytes: self.cache_bytes,

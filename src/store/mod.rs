@@ -25,9 +25,11 @@ mod record;
 mod recover;
 mod ring;
 mod segment;
+mod share;
 mod shared;
 mod space;
 mod threads;
+mod upgrade;
 mod writer;
 
 pub use counters::Counters;
@@ -35,15 +37,21 @@ pub use error::StoreError;
 pub use handle::{Store, StoreOptions};
 pub use media::{Media, RealFile};
 
-#[cfg(test)]
+#[cfg(any(test, feature = "simulation"))]
 mod sim_media;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 #[cfg(test)]
 mod tests_faults;
 #[cfg(test)]
 mod tests_file;
+#[cfg(test)]
+mod tests_format;
 #[cfg(test)]
 mod tests_model;
 #[cfg(test)]
 mod tests_power;
 #[cfg(test)]
 mod tests_support;
+#[cfg(test)]
+mod tests_wear;

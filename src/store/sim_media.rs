@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::media::Media;
 
@@ -30,7 +30,7 @@ enum Change {
     SetLen(u64),
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct State {
     /// As readers see it.
     now: Vec<u8>,
@@ -41,6 +41,10 @@ struct State {
     fuel: Option<u64>,
     /// Syncs until one fails.
     sync_error_in: Option<u64>,
+    /// Writes until one fails.
+    write_error_in: Option<u64>,
+    /// Syncs and writes that failed.
+    failures: u64,
     /// Every so manieth sync does nothing.
     lie_every: Option<u64>,
     syncs: u64,
@@ -66,6 +70,17 @@ impl std::fmt::Debug for SimMedia {
 
 fn power_is_off() -> io::Error {
     io::Error::other("the power is off")
+}
+
+/// Counts down to an error; `true`: now.
+fn comes_due(count: &mut Option<u64>) -> bool {
+    let Some(left) = count else { return false };
+    *left = left.saturating_sub(1);
+    let due = *left == 0;
+    if due {
+        *count = None;
+    }
+    due
 }
 
 impl State {
@@ -110,8 +125,13 @@ fn apply(image: &mut Vec<u8>, change: &Change) {
     }
 }
 
+#[cfg_attr(
+    not(feature = "simulation"),
+    expect(dead_code, reason = "the simulator uses more of it than the unit tests")
+)]
 impl SimMedia {
     /// A medium that holds `image`, all of it durable.
+    #[must_use]
     pub fn holding(image: Vec<u8>) -> Self {
         let used: BTreeSet<u64> = (0..(image.len() as u64).div_ceil(PAGE)).collect();
         let written = used.clone();
@@ -120,7 +140,7 @@ impl SimMedia {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap()
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The power fails at the `operations`th write, sync or length change from now on.
@@ -128,7 +148,18 @@ impl SimMedia {
         self.state().fuel = Some(operations.max(1));
     }
 
+    /// The power fails now.
+    pub fn cut_power(&self) {
+        self.state().fuel = Some(0);
+    }
+
+    /// The power will not fail.
+    pub fn keep_power(&self) {
+        self.state().fuel = None;
+    }
+
     /// The power has failed.
+    #[must_use]
     pub fn is_off(&self) -> bool {
         self.state().is_off()
     }
@@ -136,6 +167,42 @@ impl SimMedia {
     /// The `n`th sync from now on fails.
     pub fn fail_sync(&self, n: u64) {
         self.state().sync_error_in = Some(n);
+    }
+
+    /// The `n`th write from now on fails half done.
+    pub fn fail_write(&self, n: u64) {
+        self.state().write_error_in = Some(n);
+    }
+
+    /// A sync or a write is still to fail, or one has failed.
+    #[must_use]
+    pub fn is_failing(&self) -> bool {
+        let state = self.state();
+        state.sync_error_in.is_some() || state.write_error_in.is_some() || state.failures > 0
+    }
+
+    /// A sync or a write has failed.
+    #[must_use]
+    pub fn has_failed_once(&self) -> bool {
+        self.state().failures > 0
+    }
+
+    /// As readers see it now.
+    #[must_use]
+    pub fn image(&self) -> Vec<u8> {
+        self.state().now.clone()
+    }
+
+    /// Space in use.
+    #[must_use]
+    pub fn occupied_bytes(&self) -> u64 {
+        self.state().used.len() as u64 * PAGE
+    }
+
+    /// No sync and no write fails any more.
+    pub fn stop_failing(&self) {
+        let mut state = self.state();
+        (state.sync_error_in, state.write_error_in) = (None, None);
     }
 
     /// Every `n`th sync does nothing and says otherwise.
@@ -159,6 +226,24 @@ impl SimMedia {
     /// Calls `interlude` after each write at or behind `from`, but not from inside itself.
     pub fn set_interlude(&self, from: u64, interlude: Option<Interlude>) {
         self.state().interlude = interlude.map(|call| (from, call));
+    }
+
+    /// What the next process finds after this one was killed: everything written, synced or not.
+    #[must_use]
+    pub fn after_kill(&self) -> Self {
+        let state = self.state();
+        let kept = State {
+            now: state.now.clone(),
+            durable: state.durable.clone(),
+            unsynced: state.unsynced.clone(),
+            lie_every: state.lie_every,
+            syncs: state.syncs,
+            capacity: state.capacity,
+            used: state.used.clone(),
+            written: state.written.clone(),
+            ..State::default()
+        };
+        Self { state: Mutex::new(kept) }
     }
 
     /// What the disk holds after the power failed: `random` decides.
@@ -220,6 +305,13 @@ impl Media for SimMedia {
                 return Err(power_is_off());
             }
             state.use_pages(offset, data.len() as u64)?;
+            if comes_due(&mut state.write_error_in) {
+                state.failures += 1;
+                let change = Change::Write { offset, data: data[..data.len() / 2].to_vec() };
+                apply(&mut state.now, &change);
+                state.unsynced.push(change);
+                return Err(io::Error::other("the medium failed"));
+            }
             state.written.extend(offset / PAGE..(offset + data.len() as u64).div_ceil(PAGE));
             let change = Change::Write { offset, data: data.to_vec() };
             apply(&mut state.now, &change);
@@ -245,12 +337,9 @@ impl Media for SimMedia {
             return Err(power_is_off());
         }
         state.burn()?;
-        if let Some(left) = &mut state.sync_error_in {
-            *left = left.saturating_sub(1);
-            if *left == 0 {
-                state.sync_error_in = None;
-                return Err(io::Error::other("the medium failed"));
-            }
+        if comes_due(&mut state.sync_error_in) {
+            state.failures += 1;
+            return Err(io::Error::other("the medium failed"));
         }
         state.syncs += 1;
         if state.lie_every.is_some_and(|n| state.syncs.is_multiple_of(n)) {

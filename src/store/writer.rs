@@ -102,7 +102,7 @@ impl Writer {
     }
 
     /// What must never be done: frees room before the checkpoint is durable. For the test that must notice.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "simulation"))]
     pub fn release_early(&mut self, point: Point) {
         self.ring.release(point.lsn);
     }

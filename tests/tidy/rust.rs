@@ -27,8 +27,9 @@ const IMPURE: [&[&str]; 6] =
     [&["std", "fs"], &["std", "net"], &["std", "thread"], &["tokio"], &["Instant"], &["SystemTime"]];
 
 /// A crate and the beginnings of the paths in `src/` that may name it.
-const OWNERS: [(&str, &[&str]); 3] = [
+const OWNERS: [(&str, &[&str]); 4] = [
     ("tidegate_mqtt", &["src/net/mqtt", "src/cli/demo/device.rs"]),
+    ("tidegate_stomp", &["src/net/stomp"]),
     ("redb", &["src/store/"]),
     ("rumqttc", &["src/bridge/client"]),
 ];

@@ -1,0 +1,236 @@
+//! What happens in a run: a list of steps that depends on the seed alone. Each step carries random numbers of its own, so that
+//! leaving others out, to shrink a failing list, does not change it.
+
+use crate::cast::{self, CLIENTS, GROUP_FILTER, LINK};
+use crate::random::Random;
+
+/// Days in a year, in milliseconds.
+const YEAR_MILLIS: i64 = 365 * 24 * 3_600_000;
+
+/// A message to publish.
+#[derive(Clone, Debug)]
+pub struct Draft {
+    pub topic: String,
+    pub qos: u8,
+    pub retain: bool,
+    pub len: usize,
+    /// Seconds.
+    pub expiry: Option<u32>,
+}
+
+/// One thing that happens.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// The client connects; if it is connected, this is a takeover by a second connection.
+    Connect {
+        client: usize,
+        clean: bool,
+    },
+    /// Its connection breaks.
+    Drop {
+        client: usize,
+    },
+    /// It says DISCONNECT.
+    Goodbye {
+        client: usize,
+    },
+    /// It publishes the same draft so many times.
+    Publish {
+        client: usize,
+        count: u32,
+        draft: Draft,
+    },
+    Subscribe {
+        client: usize,
+        filter: String,
+        qos: u8,
+    },
+    Unsubscribe {
+        client: usize,
+        filter: String,
+    },
+    /// It withholds its acknowledgements.
+    Hold {
+        client: usize,
+    },
+    /// It acknowledges what it withheld, and does so at once from now on.
+    Settle {
+        client: usize,
+    },
+    /// It stops reading its socket, or reads on.
+    Stall {
+        client: usize,
+        on: bool,
+    },
+    /// Time passes.
+    Tick {
+        millis: u64,
+    },
+    /// The system clock is set.
+    ClockJump {
+        millis: i64,
+    },
+    /// The link's upstream goes away, comes back, or takes messages without ever acknowledging one.
+    UplinkDown,
+    UplinkUp,
+    BlackHole,
+    /// The n-th sync or write from now on fails.
+    SyncFails {
+        n: u64,
+    },
+    WriteFails {
+        n: u64,
+    },
+    /// So many pages are left on the disk.
+    DiskFull {
+        pages: u64,
+    },
+    /// None is, and what was reserved is gone too.
+    FillUp,
+    SpaceBack,
+    /// The power fails at the n-th operation of the disk from now on; so many openings after it fail as well.
+    PowerCut {
+        after: u64,
+        again: u32,
+        page_grain: bool,
+        garbage: bool,
+    },
+    /// SIGKILL.
+    Kill,
+    /// An orderly end, and a new start.
+    Restart,
+    /// Nothing happens for a while, for the store to look after itself.
+    Idle,
+}
+
+/// How far the store gets during a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// It does nothing.
+    Stuck,
+    /// It commits; a checkpoint waits where it is.
+    Commit,
+    /// It commits; a checkpoint gets on by so many writes each round.
+    Crawl(u32),
+    /// It does all it can.
+    Swift,
+}
+
+/// An action and what it depends on.
+#[derive(Clone, Debug)]
+pub struct Step {
+    pub action: Action,
+    pub pace: Pace,
+    /// Rounds of the network and the gateway after it.
+    pub rounds: u32,
+    /// For everything inside.
+    pub seed: u64,
+}
+
+fn publish(random: &mut Random) -> Action {
+    let client = cast::any_publisher(random);
+    let retain = random.chance(8);
+    let topic = match random.below(12) {
+        _ if retain => format!("r/{client}"),
+        0 => "b/0".to_owned(),
+        n => format!("t/{}", n % 4),
+    };
+    let len = match random.below(20) {
+        _ if retain && random.chance(4) => 0,
+        0 => 1500 + random.below(1500),
+        1..=4 => 300 + random.below(700),
+        _ => 8 + random.below(100),
+    };
+    let qos = [0, 1, 1, 1, 2, 2][random.below(6) as usize];
+    let expiry = random.chance(10).then(|| 1 + random.below(120) as u32);
+    let count = if random.chance(5) { 1 + random.below(30) as u32 } else { 1 + random.below(3) as u32 };
+    Action::Publish { client, count, draft: Draft { topic, qos, retain, len: len as usize, expiry } }
+}
+
+fn subscribe(random: &mut Random) -> Action {
+    let client = cast::any_subscriber(random);
+    let qos = [0, 1, 1, 2, 2, 2][random.below(6) as usize];
+    let qos = if cast::is_member(client) { qos.max(1) } else { qos };
+    let filter = if cast::CAST[client].name == "bounded-5" {
+        "b/#"
+    } else if cast::is_member(client) {
+        GROUP_FILTER
+    } else {
+        *random.pick(&["t/#", "t/+", "t/0", "t/1", "+/2", "r/#", "w/#", "b/#", "#"])
+    };
+    if random.chance(5) {
+        return Action::Unsubscribe { client, filter: filter.to_owned() };
+    }
+    Action::Subscribe { client, filter: filter.to_owned(), qos }
+}
+
+fn disaster(random: &mut Random) -> Action {
+    match random.below(14) {
+        0 => Action::SyncFails { n: 1 + random.below(4) },
+        1 => Action::WriteFails { n: 1 + random.below(12) },
+        2 => Action::DiskFull { pages: random.below(200) },
+        3 => Action::FillUp,
+        4 | 5 => Action::SpaceBack,
+        6 => Action::Kill,
+        7 => Action::Restart,
+        8 => Action::ClockJump { millis: (random.below(21) as i64 - 10) * YEAR_MILLIS / 3 },
+        _ => Action::PowerCut {
+            after: 1 + if random.chance(3) { random.below(200) } else { random.below(12) },
+            again: if random.chance(3) { 1 + random.below(2) as u32 } else { 0 },
+            page_grain: random.chance(2),
+            garbage: random.chance(2),
+        },
+    }
+}
+
+fn action(random: &mut Random) -> Action {
+    let any = random.below(CLIENTS as u64) as usize;
+    match random.below(100) {
+        0..=15 => Action::Connect { client: any, clean: random.chance(12) },
+        16..=19 => Action::Drop { client: any },
+        20..=21 => Action::Goodbye { client: any },
+        22..=59 => publish(random),
+        60..=68 => subscribe(random),
+        69..=70 => Action::Hold { client: any },
+        71..=74 => Action::Settle { client: any },
+        75..=76 => Action::Stall { client: any, on: random.chance(2) },
+        77..=81 => Action::Tick { millis: [10, 100, 1_000, 6_000, 40_000][random.below(5) as usize] },
+        82 => Action::UplinkDown,
+        83..=85 => Action::UplinkUp,
+        86 => Action::BlackHole,
+        87..=88 => Action::Idle,
+        89..=91 => Action::SpaceBack,
+        _ => disaster(random),
+    }
+}
+
+fn step(random: &mut Random, action: Action) -> Step {
+    let pace = match random.below(10) {
+        0 => Pace::Stuck,
+        1..=2 => Pace::Commit,
+        3..=4 => Pace::Crawl(1),
+        5..=6 => Pace::Crawl(2 + random.below(12) as u32),
+        _ => Pace::Swift,
+    };
+    Step { action, pace, rounds: 1 + random.below(3) as u32, seed: random.next() }
+}
+
+/// The steps of a seed. Most of the cast comes on stage first.
+pub fn steps(seed: u64, count: usize) -> Vec<Step> {
+    let mut random = Random(seed ^ 0xac71_0115);
+    let mut list = vec![];
+    for client in (0..CLIENTS).filter(|client| *client != LINK) {
+        if !random.chance(6) {
+            list.push(step(&mut random, Action::Connect { client, clean: false }));
+            if let Some((filter, qos)) = cast::first_subscription(client, &mut random) {
+                list.push(step(&mut random, Action::Subscribe { client, filter: filter.to_owned(), qos }));
+            }
+        }
+    }
+    list.push(step(&mut random, Action::UplinkUp));
+    while list.len() < count {
+        let next = action(&mut random);
+        list.push(step(&mut random, next));
+    }
+    list
+}

@@ -1,0 +1,582 @@
+//! The reference: what was promised to whom, from what the clients have seen alone.
+//!
+//! A message becomes *owed* to a session when its publisher hears that it was accepted, if the session surely existed and was
+//! surely subscribed from before the message was sent until then. It is paid when the client receives it. Everything else is
+//! allowed to be uncertain, and nothing is owed then. Numbers of messages stand in their payloads.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::action::Draft;
+use crate::cast::{CAST, CLIENTS, GROUP_FILTER, LINK, is_durable, is_member};
+use crate::gateway::Content;
+
+/// Number of a message; the first one is 1.
+pub type Number = u64;
+
+/// The shared subscription, which is owed messages as a whole.
+pub const GROUP: usize = CLIENTS;
+
+/// A broken promise.
+pub type Verdict = Result<(), String>;
+
+/// Milliseconds that the ledger's idea of a session's end may differ from the gateway's.
+const EXPIRY_SLACK_MILLIS: u64 = 2_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    Open,
+    Accepted,
+    Refused,
+    /// Nobody will say any more what became of it.
+    Abandoned,
+}
+
+/// A message.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    pub source: usize,
+    pub draft: Draft,
+    /// Place among the source's messages.
+    order: u64,
+    pub attempts: u32,
+    pub fate: Fate,
+    step: usize,
+    /// Wall time from which on it may be dropped.
+    expires: Option<u64>,
+    /// Sessions that it will be owed to.
+    candidates: BTreeSet<usize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hold {
+    Sure,
+    Maybe,
+    /// Surely not any more: since this step.
+    Gone(usize),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sub {
+    qos: u8,
+    hold: Hold,
+}
+
+/// What is known of a session.
+#[derive(Clone, Debug, Default)]
+struct Session {
+    /// It exists / it may exist at the gateway.
+    must: bool,
+    may: bool,
+    last_there: u64,
+    subs: BTreeMap<String, Sub>,
+    owed: BTreeSet<Number>,
+    seen: BTreeSet<Number>,
+    seen_qos2: BTreeSet<Number>,
+    last: BTreeMap<(usize, String, u8, u8), u64>,
+}
+
+/// A PUBLISH as a client got it.
+#[derive(Clone, Debug)]
+pub struct Arrival<'a> {
+    pub topic: &'a str,
+    pub payload: &'a [u8],
+    pub qos: u8,
+    pub retain: bool,
+    /// QoS 2: the same identifier is known and not released.
+    pub again: bool,
+    /// It came on this connection before.
+    pub same_connection: bool,
+}
+
+/// The values that a retained topic may have.
+#[derive(Clone, Debug, Default)]
+struct Retained {
+    /// In the order of sending; `None` removes it.
+    values: Vec<Option<Number>>,
+    /// The last one acknowledged.
+    acknowledged: usize,
+}
+
+pub struct Ledger {
+    sent: Vec<Sent>,
+    sessions: Vec<Session>,
+    retained: BTreeMap<String, Retained>,
+    /// Retained removals under way: not numbered in the payload.
+    clears: BTreeMap<Number, (String, usize)>,
+    /// The gateway's time now, and the latest that it ever was.
+    wall: u64,
+    wall_max: u64,
+    pub step: usize,
+    pub received: u64,
+}
+
+/// The payload of message `n`.
+pub fn payload(n: Number, len: usize) -> Vec<u8> {
+    let mut out = n.to_le_bytes().to_vec();
+    out.resize(len.max(8), n as u8);
+    out
+}
+
+/// The number in a payload, if it is one of ours.
+pub fn number(payload: &[u8]) -> Option<Number> {
+    let n = u64::from_le_bytes(*payload.first_chunk()?);
+    payload[8..].iter().all(|byte| *byte == n as u8).then_some(n)
+}
+
+fn matches(filter: &str, topic: &str) -> bool {
+    let filter = if filter == GROUP_FILTER { "t/#" } else { filter };
+    let (mut f, mut t) = (filter.split('/'), topic.split('/'));
+    loop {
+        match (f.next(), t.next()) {
+            (Some("#"), _) | (None, None) => return true,
+            (Some("+"), Some(_)) => {}
+            (Some(a), Some(b)) if a == b => {}
+            _ => return false,
+        }
+    }
+}
+
+impl Ledger {
+    pub fn new() -> Self {
+        Self {
+            sent: vec![],
+            sessions: vec![Session::default(); CLIENTS + 1],
+            retained: BTreeMap::new(),
+            clears: BTreeMap::new(),
+            wall: 0,
+            wall_max: 0,
+            step: 0,
+            received: 0,
+        }
+    }
+
+    pub fn sent(&self, n: Number) -> Option<&Sent> {
+        self.sent.get((n as usize).checked_sub(1)?)
+    }
+
+    fn sent_mut(&mut self, n: Number) -> &mut Sent {
+        &mut self.sent[n as usize - 1]
+    }
+
+    pub fn messages(&self) -> usize {
+        self.sent.len()
+    }
+
+    // Sessions.
+
+    /// CONNECT leaves the client.
+    pub fn connecting(&mut self, client: usize, clean: bool) {
+        let session = &mut self.sessions[client];
+        if clean || !is_durable(client) {
+            session.must = false;
+            self.forget(client);
+        }
+        self.sessions[client].may = true;
+    }
+
+    /// Nothing is sure of the session any more.
+    fn forget(&mut self, client: usize) {
+        let session = &mut self.sessions[client];
+        session.owed.clear();
+        for sub in session.subs.values_mut().filter(|sub| sub.hold == Hold::Sure) {
+            sub.hold = Hold::Maybe;
+        }
+        if is_member(client) {
+            // What had moved to this member alone is gone with it.
+            let qos2: Vec<Number> = self.sessions[GROUP]
+                .owed
+                .iter()
+                .copied()
+                .filter(|n| self.sent[*n as usize - 1].draft.qos == 2)
+                .collect();
+            qos2.iter().for_each(|n| {
+                self.sessions[GROUP].owed.remove(n);
+            });
+            for sent in self.sent.iter_mut().filter(|sent| sent.draft.qos == 2) {
+                sent.candidates.remove(&GROUP);
+            }
+        }
+        self.recheck_candidates(client);
+    }
+
+    /// CONNACK came.
+    pub fn connected(&mut self, client: usize, present: bool) -> Verdict {
+        let name = CAST[client].name;
+        let session = &mut self.sessions[client];
+        if session.must && !present {
+            return Err(format!("I1: the session of {name} is lost"));
+        }
+        if !present {
+            let (may, last_there) = (true, session.last_there);
+            *session = Session { may, last_there, ..Session::default() };
+            self.forget(client);
+        }
+        let session = &mut self.sessions[client];
+        session.must = is_durable(client);
+        session.last_there = self.wall;
+        Ok(())
+    }
+
+    /// The client's connection is there, or ends, now.
+    pub fn is_there(&mut self, client: usize) {
+        self.sessions[client].last_there = self.wall;
+    }
+
+    /// Sessions whose time may be over.
+    pub fn pass_time(&mut self, wall: u64) {
+        self.wall = wall;
+        self.wall_max = self.wall_max.max(wall);
+        for client in 0..CLIENTS {
+            let expiry = CAST[client].expiry;
+            let session = &self.sessions[client];
+            let over = session.last_there + u64::from(expiry) * 1000;
+            if session.must && expiry != u32::MAX && self.wall_max + EXPIRY_SLACK_MILLIS >= over {
+                self.sessions[client].must = false;
+                self.forget(client);
+            }
+        }
+    }
+
+    /// A process has started; its clock may be behind that of the one before.
+    pub fn started(&mut self, wall: u64) {
+        for (client, session) in self.sessions.iter_mut().enumerate() {
+            session.last_there = session.last_there.min(wall);
+            // What was dropped to make room may come back.
+            if CAST.get(client).is_some_and(|part| part.lossy) {
+                session.last.clear();
+            }
+        }
+        self.pass_time(wall);
+    }
+
+    // Subscriptions.
+
+    pub fn subscribing(&mut self, client: usize, filter: &str, qos: u8) {
+        let subs = &mut self.sessions[client].subs;
+        let sub = subs.entry(filter.to_owned()).or_insert(Sub { qos: 0, hold: Hold::Maybe });
+        // From one that is owed messages to another is no gap.
+        if sub.qos == 0 || qos == 0 || sub.hold != Hold::Sure {
+            sub.hold = Hold::Maybe;
+        }
+        sub.qos = qos;
+        self.recheck_candidates(client);
+    }
+
+    pub fn subscribed(&mut self, client: usize, filter: &str, code: u8) -> Verdict {
+        let Some(sub) = self.sessions[client].subs.get_mut(filter) else { return Ok(()) };
+        if code == sub.qos {
+            sub.hold = Hold::Sure;
+            return Ok(());
+        }
+        if code < 0x80 {
+            return Err(format!("{} asked for QoS {} and was granted {code}", CAST[client].name, sub.qos));
+        }
+        sub.hold = Hold::Maybe;
+        self.recheck_candidates(client);
+        Ok(())
+    }
+
+    pub fn unsubscribing(&mut self, client: usize, filter: &str) {
+        if let Some(sub) = self.sessions[client].subs.get_mut(filter)
+            && sub.hold == Hold::Sure
+        {
+            sub.hold = Hold::Maybe;
+        }
+        self.recheck_candidates(client);
+    }
+
+    pub fn unsubscribed(&mut self, client: usize, filter: &str) {
+        let step = self.step;
+        if let Some(sub) = self.sessions[client].subs.get_mut(filter) {
+            sub.hold = Hold::Gone(step);
+        }
+    }
+
+    fn is_sure(&self, client: usize, topic: &str) -> bool {
+        let session = &self.sessions[client];
+        let sure =
+            |(filter, sub): (&String, &Sub)| sub.hold == Hold::Sure && sub.qos > 0 && matches(filter, topic);
+        session.must && session.subs.iter().any(sure)
+    }
+
+    fn group_is_sure(&self) -> bool {
+        (0..CLIENTS).any(|client| is_member(client) && self.is_sure(client, "t/0"))
+    }
+
+    fn recheck_candidates(&mut self, client: usize) {
+        let group_is_sure = self.group_is_sure();
+        if !group_is_sure {
+            self.sessions[GROUP].owed.clear();
+        }
+        let mut sent = std::mem::take(&mut self.sent);
+        for message in sent.iter_mut().filter(|sent| sent.fate == Fate::Open) {
+            if message.candidates.contains(&client) && !self.is_sure(client, &message.draft.topic) {
+                message.candidates.remove(&client);
+            }
+            if !group_is_sure {
+                message.candidates.remove(&GROUP);
+            }
+        }
+        self.sent = sent;
+    }
+
+    fn candidates(&self, topic: &str, qos: u8) -> BTreeSet<usize> {
+        if qos == 0 {
+            return BTreeSet::new();
+        }
+        let mut all: BTreeSet<usize> = (0..CLIENTS)
+            .filter(|client| !CAST[*client].lossy && !is_member(*client) && self.is_sure(*client, topic))
+            .collect();
+        if topic.starts_with("t/") && self.group_is_sure() {
+            all.insert(GROUP);
+        }
+        all
+    }
+
+    // Publishing.
+
+    /// A new message leaves its publisher for the first time.
+    pub fn publish(&mut self, source: usize, draft: &Draft) -> Number {
+        let n = self.sent.len() as Number + 1;
+        let expires = draft.expiry.map(|secs| self.wall + u64::from(secs) * 1000);
+        let candidates =
+            if draft.len == 0 { BTreeSet::new() } else { self.candidates(&draft.topic, draft.qos) };
+        if draft.retain {
+            let values = self
+                .retained
+                .entry(draft.topic.clone())
+                .or_insert_with(|| Retained { values: vec![None], acknowledged: 0 });
+            values.values.push((draft.len > 0).then_some(n));
+            self.clears.insert(n, (draft.topic.clone(), values.values.len() - 1));
+        }
+        self.sent.push(Sent {
+            source,
+            draft: draft.clone(),
+            order: n,
+            attempts: 1,
+            fate: Fate::Open,
+            step: self.step,
+            expires,
+            candidates,
+        });
+        n
+    }
+
+    /// It leaves once more.
+    pub fn publish_again(&mut self, n: Number) {
+        self.sent_mut(n).attempts += 1;
+    }
+
+    /// PUBACK or PUBREC.
+    pub fn answered(&mut self, n: Number, reason: u8) -> Verdict {
+        let wall = self.wall_max;
+        let sent = self.sent_mut(n);
+        if reason >= 0x80 {
+            let sure = sent.attempts == 1;
+            sent.fate = if sure { Fate::Refused } else { Fate::Abandoned };
+            return Ok(());
+        }
+        sent.fate = Fate::Accepted;
+        let candidates = std::mem::take(&mut sent.candidates);
+        let lives = sent.expires.is_none_or(|at| wall < at);
+        if reason == 0x10 && !candidates.is_empty() {
+            return Err(format!("message {n} was said to have no subscribers, but has {candidates:?}"));
+        }
+        for session in candidates {
+            let session = &mut self.sessions[session];
+            if lives && !session.seen.contains(&n) {
+                session.owed.insert(n);
+            }
+        }
+        if let Some((topic, at)) = self.clears.get(&n)
+            && let Some(retained) = self.retained.get_mut(topic)
+        {
+            retained.acknowledged = retained.acknowledged.max(*at);
+        }
+        Ok(())
+    }
+
+    /// Its publisher will never know.
+    pub fn abandon(&mut self, n: Number) {
+        let sent = self.sent_mut(n);
+        if sent.fate == Fate::Open {
+            sent.fate = Fate::Abandoned;
+            sent.candidates.clear();
+        }
+    }
+
+    /// A will that is due becomes owed.
+    pub fn will_is_due(&mut self, n: Number) {
+        let candidates = std::mem::take(&mut self.sent_mut(n).candidates);
+        self.sent_mut(n).fate = Fate::Accepted;
+        for session in candidates {
+            let session = &mut self.sessions[session];
+            if !session.seen.contains(&n) {
+                session.owed.insert(n);
+            }
+        }
+    }
+
+    /// From now on subscribers are owed the will, should it come to that.
+    pub fn will_may_come(&mut self, n: Number) {
+        let draft = self.sent_mut(n).draft.clone();
+        let candidates = self.candidates(&draft.topic, draft.qos);
+        self.sent_mut(n).candidates = candidates;
+    }
+
+    // Delivery.
+
+    fn may_be_subscribed(&self, client: usize, sent: &Sent) -> bool {
+        let subs = &self.sessions[client].subs;
+        let allows = |(filter, sub): (&String, &Sub)| {
+            matches(filter, &sent.draft.topic)
+                && match sub.hold {
+                    Hold::Gone(step) => sent.step <= step,
+                    Hold::Sure | Hold::Maybe => true,
+                }
+        };
+        client == LINK || subs.iter().any(allows)
+    }
+
+    /// A client receives a message.
+    pub fn arrived(&mut self, client: usize, arrival: &Arrival<'_>) -> Verdict {
+        let name = CAST[client].name;
+        if arrival.payload.is_empty() && arrival.topic.starts_with("r/") {
+            return Ok(());
+        }
+        let n = number(arrival.payload).ok_or_else(|| format!("{name} got a payload that nobody sent"))?;
+        let sent = self.sent(n).ok_or_else(|| format!("{name} got message {n}, which nobody sent"))?.clone();
+        self.received += 1;
+        let draft = &sent.draft;
+        if arrival.topic != draft.topic
+            || arrival.payload.len() != draft.len.max(8)
+            || arrival.qos > draft.qos
+        {
+            return Err(format!("{name} got message {n} changed: {arrival:?} of {draft:?}"));
+        }
+        if sent.fate == Fate::Refused {
+            return Err(format!("{name} got message {n}, which was refused"));
+        }
+        if !self.may_be_subscribed(client, &sent) {
+            return Err(format!("{name} got message {n} ({}) without a subscription", draft.topic));
+        }
+        // What a new subscription brings is a copy of its own.
+        if arrival.retain || arrival.again {
+            return Ok(());
+        }
+        let first = !self.sessions[client].seen.contains(&n);
+        let once = draft.qos == 0 || (arrival.same_connection && sent.attempts == 1);
+        if !first && once && !is_member(client) {
+            return Err(format!("{name} got message {n} twice"));
+        }
+        if arrival.qos == 2 {
+            self.exactly_once(client, n)?;
+        }
+        let session = &mut self.sessions[client];
+        session.seen.insert(n);
+        session.owed.remove(&n);
+        if is_member(client) {
+            self.sessions[GROUP].seen.insert(n);
+            self.sessions[GROUP].owed.remove(&n);
+        } else if CAST[client].lossy && sent.attempts > 1 {
+            // Of two copies the first one may have been dropped, behind others that were not.
+        } else if first && sent.expires.is_none_or(|at| self.wall_max < at) {
+            self.in_order(client, n, &sent, arrival.qos)?;
+        }
+        Ok(())
+    }
+
+    fn exactly_once(&mut self, client: usize, n: Number) -> Verdict {
+        let whole = if is_member(client) { GROUP } else { client };
+        if !self.sessions[whole].seen_qos2.insert(n) {
+            return Err(format!("I8: {} got message {n} twice with QoS 2", CAST[client].name));
+        }
+        Ok(())
+    }
+
+    fn in_order(&mut self, client: usize, n: Number, sent: &Sent, qos: u8) -> Verdict {
+        let key = (sent.source, sent.draft.topic.clone(), sent.draft.qos, qos);
+        let last = self.sessions[client].last.entry(key).or_insert(0);
+        if *last > sent.order {
+            let late = format!("{} got message {n} after {last}", CAST[client].name);
+            return Err(format!("I3: {late} ({}, QoS {})", sent.draft.topic, sent.draft.qos));
+        }
+        *last = sent.order;
+        Ok(())
+    }
+
+    // Checks.
+
+    fn owed(&self, session: usize) -> impl Iterator<Item = Number> + '_ {
+        let lives = |n: &Number| self.sent[*n as usize - 1].expires.is_none_or(|at| self.wall_max < at);
+        self.sessions[session].owed.iter().copied().filter(lives)
+    }
+
+    /// Compares what the store holds after a restart with what is owed. By queue: its name and its messages in order.
+    pub fn check_content(&self, content: &Content) -> Verdict {
+        let queues = &content.queues;
+        for topic in self.retained.keys() {
+            self.check_retained(topic, content.retained.get(topic).copied())?;
+        }
+        let none = vec![];
+        let of = |name: &str| queues.get(name).unwrap_or(&none);
+        for (name, numbers) in queues {
+            let mut counts: BTreeMap<Number, u32> = BTreeMap::new();
+            for n in numbers {
+                *counts.entry(*n).or_default() += 1;
+                let sent =
+                    self.sent(*n).ok_or_else(|| format!("queue {name} holds {n}, which nobody sent"))?;
+                if sent.fate == Fate::Refused {
+                    return Err(format!("queue {name} holds {n}, which was refused"));
+                }
+                if !sent.draft.retain && counts[n] > sent.attempts {
+                    return Err(format!("I6: queue {name} holds {n} {} times", counts[n]));
+                }
+            }
+        }
+        for client in (0..CLIENTS).filter(|client| !is_member(*client)) {
+            if let Some(n) = self.owed(client).find(|n| !of(CAST[client].name).contains(n)) {
+                return Err(format!("I1: message {n} for {} is lost", CAST[client].name));
+            }
+        }
+        let members: Vec<&str> =
+            (0..CLIENTS).filter(|client| is_member(*client)).map(|client| CAST[client].name).collect();
+        let anywhere =
+            |n: &Number| of(GROUP_FILTER).contains(n) || members.iter().any(|member| of(member).contains(n));
+        match self.owed(GROUP).find(|n| !anywhere(n)) {
+            Some(n) => Err(format!("I1: message {n} for the shared subscription is lost")),
+            None => Ok(()),
+        }
+    }
+
+    /// At the end nothing may be owed any more.
+    pub fn check_paid(&self) -> Verdict {
+        for session in 0..=GROUP {
+            if let Some(n) = self.owed(session).next() {
+                let name = CAST.get(session).map_or("the shared subscription", |part| part.name);
+                return Err(format!("message {n} for {name} was never delivered: {:?}", self.sent(n)));
+            }
+        }
+        Ok(())
+    }
+
+    /// The value of a retained topic: the last acknowledged one, or a later one.
+    fn check_retained(&self, topic: &str, value: Option<Number>) -> Verdict {
+        let Some(retained) = self.retained.get(topic) else {
+            return if value.is_none() {
+                Ok(())
+            } else {
+                Err(format!("{topic} has a value that nobody sent"))
+            };
+        };
+        let allowed = &retained.values[retained.acknowledged..];
+        let expired = |n: &Option<Number>| {
+            let sent = n.and_then(|n| self.sent(n));
+            sent.and_then(|sent| sent.expires).is_some_and(|at| self.wall_max >= at)
+        };
+        if allowed.contains(&value) || (value.is_none() && allowed.iter().any(expired)) {
+            return Ok(());
+        }
+        Err(format!("I1: {topic} is {value:?}, allowed is {allowed:?}"))
+    }
+}

@@ -1,0 +1,141 @@
+//! Deterministic simulation of the whole gateway: the real protocol code, hub, broker and store on a simulated disk, clock and
+//! network, with simulated clients and a reference that knows what was promised to whom.
+//!
+//! `TIDEGATE_SIM_SEEDS=from..to` or `TIDEGATE_SIM_SECONDS=n` with the test `campaign` runs more seeds than the fixed ones.
+#![allow(clippy::unwrap_used)]
+
+mod action;
+mod cast;
+mod client;
+mod gateway;
+mod ledger;
+mod random;
+mod run;
+mod speech;
+mod world;
+
+use std::time::{Duration, Instant};
+
+use run::{STEPS, run, seed};
+use tidegate::store::simulation::Sabotage;
+use world::{Control, Tally};
+
+/// Seeds that failed once, one a line, each with a comment.
+const FAILED_ONCE: &str = include_str!("seeds.txt");
+/// Seeds that every run of the tests repeats.
+const FIXED: std::ops::Range<u64> = 1..201;
+/// The first seed of a campaign that is bounded by time, unless `TIDEGATE_SIM_SEEDS` names one.
+const CAMPAIGN_FROM: u64 = 1_000_000;
+/// Seeds that a planted fault may survive.
+const CONTROL_SEEDS: u64 = 60;
+
+fn all(seeds: impl Iterator<Item = u64>, goes_on: impl Fn() -> bool) -> Tally {
+    let mut tally = Tally::default();
+    let mut bad = vec![];
+    for n in seeds {
+        if !goes_on() || bad.len() >= 5 {
+            break;
+        }
+        match seed(n, Control::default()) {
+            Ok(one) => tally.add(&one),
+            Err(text) => {
+                println!("{text}\n");
+                bad.push(n);
+            }
+        }
+    }
+    println!("{tally}");
+    assert!(bad.is_empty(), "seeds that failed: {bad:?}");
+    tally
+}
+
+fn failed_once() -> impl Iterator<Item = u64> {
+    let numbers = FAILED_ONCE.lines().filter_map(|line| line.split('#').next()?.trim().parse().ok());
+    numbers.collect::<Vec<u64>>().into_iter()
+}
+
+#[test]
+fn seeds_that_failed_once_hold_now() {
+    all(failed_once(), || true);
+}
+
+#[test]
+fn what_was_promised_is_kept_through_everything_that_the_fixed_seeds_bring() {
+    let tally = all(FIXED, || true);
+    for name in [
+        "power cuts during a checkpoint",
+        "power cuts during recovery",
+        "kills during a checkpoint",
+        "disk failures",
+        "checkpoints",
+        "checkpoints_failed",
+        "pages_loaded",
+        "steps with a full store",
+        "refused: quota",
+        "ring_waits",
+        "dropped: congested",
+        "redelivered",
+        "dropped: oldest",
+        "dropped: expired",
+        "shared: moved",
+        "shared: returned",
+        "wills",
+        "takeovers",
+        "sessions expired",
+        "windows trimmed",
+    ] {
+        assert!(tally.of(name) > 0, "the seeds bring no \"{name}\" about");
+    }
+}
+
+/// Only on request: see the head of the file.
+#[test]
+fn campaign() {
+    let range = std::env::var("TIDEGATE_SIM_SEEDS").ok().map(|text| {
+        let (from, to) = text.split_once("..").expect("TIDEGATE_SIM_SEEDS is from..to");
+        from.parse().expect("a number")..to.parse().expect("a number")
+    });
+    let seconds = std::env::var("TIDEGATE_SIM_SECONDS").ok().map(|text| text.parse().expect("seconds"));
+    let until = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    if range.is_none() && until.is_none() {
+        return;
+    }
+    let seeds = range.unwrap_or(CAMPAIGN_FROM..u64::MAX);
+    all(seeds, || until.is_none_or(|until| Instant::now() < until));
+}
+
+#[test]
+fn a_seed_repeats_itself() {
+    for n in 1..6 {
+        let list = action::steps(n, STEPS);
+        let [first, second] = [0; 2].map(|_| run(&list, Control::default()).map_err(|failure| failure.what));
+        assert_eq!(first, second, "seed {n}");
+    }
+}
+
+/// Some seed must notice the planted fault.
+fn is_noticed(control: Control) {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let noticed = (1..=CONTROL_SEEDS).find_map(|n| Some((n, run(&action::steps(n, STEPS), control).err()?)));
+    std::panic::set_hook(hook);
+    let (n, failure) = noticed.expect("no seed notices the fault");
+    println!("seed {n}, step {}: {}", failure.at, failure.what);
+}
+
+#[test]
+fn the_simulation_notices_syncs_that_do_nothing() {
+    is_noticed(Control { lie_every: Some(3), ..Control::default() });
+}
+
+#[test]
+fn the_simulation_notices_ring_space_that_is_used_again_before_the_checkpoint_is_durable() {
+    let sabotage = Sabotage { release_early: true, ..Sabotage::default() };
+    is_noticed(Control { sabotage, ..Control::default() });
+}
+
+#[test]
+fn the_simulation_notices_acknowledgements_before_the_commit() {
+    let sabotage = Sabotage { acknowledge_early: true, ..Sabotage::default() };
+    is_noticed(Control { sabotage, ..Control::default() });
+}

@@ -1,0 +1,602 @@
+//! The world: the cast, the wires between it and the gateway, the disk, the clocks, and the order in which things happen.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use tidegate::net::hub::{Output, Turn};
+use tidegate::store::simulation::{CutStyle, InlineStore, Sabotage, SimMedia};
+
+use crate::action::{Action, Pace, Step};
+use crate::cast::{CLIENTS, LINK};
+use crate::client::Client;
+use crate::gateway::{Gateway, NotStarted, options};
+use crate::ledger::{Ledger, Verdict};
+use crate::random::Random;
+use crate::speech;
+
+/// Bytes that a socket holds.
+const SOCKET_BYTES: usize = 3 << 10;
+/// Bytes of one read.
+const READ_BYTES_MAX: u64 = 2 << 10;
+/// Openings that may fail before a start that is let through.
+const OPENINGS_MAX: u32 = 40;
+/// After so long without work the store has committed what nobody waits for.
+const LINGERED_MILLIS: u64 = 600;
+/// The system clock at the beginning of a run.
+const SYSTEM_START: u64 = 1_700_000_000_000;
+
+/// What is planted, for the tests that must notice.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Control {
+    pub sabotage: Sabotage,
+    /// Every n-th sync does nothing.
+    pub lie_every: Option<u64>,
+}
+
+/// What a run went through, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally(pub BTreeMap<&'static str, u64>);
+
+impl Tally {
+    pub fn count(&mut self, name: &'static str, n: u64) {
+        *self.0.entry(name).or_default() += n;
+    }
+
+    pub fn of(&self, name: &str) -> u64 {
+        self.0.get(name).copied().unwrap_or(0)
+    }
+
+    pub fn add(&mut self, other: &Self) {
+        other.0.iter().for_each(|(name, n)| self.count(name, *n));
+    }
+}
+
+impl std::fmt::Display for Tally {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|(name, n)| writeln!(f, "{n:>10} {name}"))
+    }
+}
+
+/// How the power fails.
+#[derive(Clone, Copy, Debug)]
+struct Cut {
+    style: CutStyle,
+    again: u32,
+}
+
+pub struct World {
+    media: Arc<SimMedia>,
+    gateway: Option<Gateway>,
+    pub clients: Vec<Client>,
+    /// Connections whose peers are gone.
+    orphans: Vec<tidegate::broker::api::ConnId>,
+    pub ledger: Ledger,
+    /// Of this step.
+    random: Random,
+    control: Control,
+    system: u64,
+    cut: Cut,
+    capacity: Option<u64>,
+    black_hole: bool,
+    pub tally: Tally,
+}
+
+/// An empty store, made once.
+fn fresh() -> Vec<u8> {
+    static FRESH: OnceLock<Vec<u8>> = OnceLock::new();
+    FRESH
+        .get_or_init(|| {
+            let media = Arc::new(SimMedia::default());
+            InlineStore::create(&media, &options()).expect("an empty store can be made");
+            media.image()
+        })
+        .clone()
+}
+
+impl World {
+    pub fn new(control: Control) -> Result<Self, String> {
+        let style = CutStyle { grain: 512, garbage: false };
+        let mut world = Self {
+            media: Arc::new(SimMedia::holding(fresh())),
+            gateway: None,
+            clients: (0..CLIENTS).map(Client::new).collect(),
+            orphans: vec![],
+            ledger: Ledger::new(),
+            random: Random(0),
+            control,
+            system: SYSTEM_START,
+            cut: Cut { style, again: 0 },
+            capacity: None,
+            black_hole: false,
+            tally: Tally::default(),
+        };
+        world.tally.count("runs", 1);
+        world.start(0)?;
+        Ok(world)
+    }
+
+    fn gateway(&mut self) -> &mut Gateway {
+        self.gateway.as_mut().expect("it was started")
+    }
+
+    /// Starts the gateway; the first `cuts` openings are cut short.
+    fn start(&mut self, mut cuts: u32) -> Verdict {
+        for _ in 0..OPENINGS_MAX {
+            if cuts > 0 {
+                let after = 1 + self.random.below(14);
+                self.media.cut_power_after(after);
+            }
+            let seed = self.random.next();
+            let started = Gateway::start(self.media.clone(), self.control.sabotage, self.system, seed);
+            if self.media.is_off() {
+                drop(started);
+                cuts = cuts.saturating_sub(1);
+                self.tally.count("power cuts during recovery", 1);
+                self.tally.count("power cuts", 1);
+                self.lose_power();
+                continue;
+            }
+            self.media.keep_power();
+            let (gateway, content) = match started {
+                Ok(started) => started,
+                Err(NotStarted::Bad(what)) => return Err(what),
+                Err(NotStarted::Store(error)) => {
+                    // A disk that fails or is full is the only excuse; the operator sees to it.
+                    if self.capacity.is_none() && !self.media.is_failing() {
+                        return Err(format!("the store cannot be opened: {error}"));
+                    }
+                    self.media.stop_failing();
+                    self.give_space();
+                    continue;
+                }
+            };
+            self.tally.count("starts", 1);
+            if let Some(n) = self.control.lie_every {
+                self.media.lie_every(n);
+            }
+            self.gateway = Some(gateway);
+            let wall = self.gateway().now().wall.0;
+            self.ledger.started(wall);
+            return self.ledger.check_content(&content);
+        }
+        Err("the gateway does not start".to_owned())
+    }
+
+    fn give_space(&mut self) {
+        self.capacity = None;
+        self.media.set_capacity(None);
+    }
+
+    /// The disk as the power left it.
+    fn lose_power(&mut self) {
+        let random = &mut self.random;
+        let left = self.media.after_power_cut(self.cut.style, &mut || random.next());
+        self.media = Arc::new(left);
+        self.media.set_capacity(self.capacity);
+    }
+
+    /// The process is gone: its connections with it. What had left the gateway may still arrive.
+    fn end_process(&mut self) -> Verdict {
+        let Some(gateway) = self.gateway.take() else { return Ok(()) };
+        let now = gateway.now();
+        self.count_process(&gateway);
+        drop(gateway);
+        for client in &mut self.clients {
+            if !self.random.chance(4) {
+                client.read(&mut self.ledger, now)?;
+            }
+            client.lose(&mut self.ledger);
+        }
+        self.orphans.clear();
+        Ok(())
+    }
+
+    fn count_process(&mut self, gateway: &Gateway) {
+        for (name, value) in gateway.store.counters().all() {
+            if matches!(
+                name,
+                "checkpoints" | "checkpoints_failed" | "commits" | "ring_waits" | "pages_loaded"
+            ) {
+                self.tally.count(name, value);
+            }
+        }
+        let stats = gateway.hub.broker().stats();
+        for (name, value) in [
+            ("refused: quota", stats.refused_quota),
+            ("published again with QoS 2", stats.published_again),
+            ("redelivered", stats.redelivered),
+            ("dropped: oldest", stats.dropped_oldest),
+            ("dropped: expired", stats.dropped_expired),
+            ("dropped: congested", stats.dropped_congested),
+            ("shared: moved", stats.moved),
+            ("shared: returned", stats.returned),
+            ("wills", stats.wills),
+            ("takeovers", stats.takeovers),
+            ("sessions expired", stats.sessions_expired),
+            ("windows trimmed", stats.windows_trimmed),
+            ("violations", stats.violations),
+        ] {
+            self.tally.count(name, value);
+        }
+    }
+
+    /// Carries out one step.
+    pub fn step(&mut self, at: usize, step: &Step) -> Verdict {
+        self.random = Random(step.seed);
+        self.ledger.step = at;
+        self.tally.count("steps", 1);
+        self.act(&step.action, step.pace)?;
+        let millis = 1 + self.random.below(30);
+        self.pass(millis);
+        for _ in 0..step.rounds {
+            self.round(step.pace)?;
+        }
+        self.check()
+    }
+
+    fn check(&mut self) -> Verdict {
+        let wall = self.gateway().now().wall.0;
+        for client in self.clients.iter().filter(|client| client.is_open()) {
+            self.ledger.is_there(client.number);
+        }
+        self.ledger.pass_time(wall);
+        let full = self.gateway().hub.broker().gauges().store_full;
+        self.tally.count("steps with a full store", u64::from(full));
+        self.gateway().check()
+    }
+
+    fn pass(&mut self, millis: u64) {
+        self.system += millis;
+        self.gateway().mono += millis * 1000;
+        let wall = self.gateway().now().wall.0;
+        for client in self.clients.iter().filter(|client| client.is_open()) {
+            self.ledger.is_there(client.number);
+        }
+        self.ledger.pass_time(wall);
+    }
+
+    fn act(&mut self, action: &Action, pace: Pace) -> Verdict {
+        let now = self.gateway().now();
+        match action {
+            Action::Connect { client, clean } if *client != LINK => self.connect(*client, *clean),
+            Action::Connect { .. } => {}
+            Action::UplinkUp => {
+                self.black_hole = false;
+                if !self.clients[LINK].is_open() {
+                    self.connect(LINK, false);
+                }
+                self.clients[LINK].settle(now);
+            }
+            Action::BlackHole => {
+                self.black_hole = true;
+                self.clients[LINK].holding = true;
+            }
+            Action::UplinkDown => self.drop_connection(LINK),
+            Action::Drop { client } => self.drop_connection(*client),
+            Action::Goodbye { client } => self.clients[*client].goodbye(now),
+            Action::Publish { client, count, draft } => {
+                for _ in 0..*count {
+                    self.clients[*client].publish(draft, &mut self.ledger, now);
+                }
+            }
+            Action::Subscribe { client, filter, qos } => {
+                self.clients[*client].subscribe(filter, *qos, &mut self.ledger, now);
+            }
+            Action::Unsubscribe { client, filter } => {
+                self.clients[*client].unsubscribe(filter, &mut self.ledger, now);
+            }
+            Action::Hold { client } => self.clients[*client].holding = true,
+            Action::Settle { client } => self.clients[*client].settle(now),
+            Action::Stall { client, on } => self.clients[*client].stalled = *on,
+            Action::Tick { millis } => {
+                self.pass((*millis).min(LINGERED_MILLIS));
+                if *millis > LINGERED_MILLIS && !self.round(pace)? {
+                    self.pass(*millis - LINGERED_MILLIS);
+                }
+            }
+            Action::Idle => {
+                self.pass(5_500);
+                self.gateway().store.idle();
+            }
+            Action::ClockJump { millis } => {
+                self.system = self.system.saturating_add_signed(*millis).max(1_000);
+            }
+            disaster => return self.disaster(disaster),
+        }
+        Ok(())
+    }
+
+    fn disaster(&mut self, action: &Action) -> Verdict {
+        match action {
+            Action::SyncFails { n } => self.media.fail_sync(*n),
+            Action::WriteFails { n } => self.media.fail_write(*n),
+            Action::DiskFull { pages } => {
+                self.capacity = Some(self.media.occupied_bytes() + pages * 4096);
+                self.media.set_capacity(self.capacity);
+            }
+            Action::FillUp => {
+                self.media.fill_up();
+                self.capacity = Some(self.media.occupied_bytes());
+            }
+            Action::SpaceBack => self.give_space(),
+            Action::PowerCut { after, again, page_grain, garbage } => {
+                let grain = if *page_grain { 4096 } else { 512 };
+                self.cut = Cut { style: CutStyle { grain, garbage: *garbage }, again: *again };
+                self.media.cut_power_after(*after);
+            }
+            Action::Kill => {
+                self.tally.count("kills", 1);
+                let in_checkpoint = u64::from(self.gateway().store.is_mid_fold());
+                self.tally.count("kills during a checkpoint", in_checkpoint);
+                let left = Arc::new(self.media.after_kill());
+                self.end_process()?;
+                self.media = left;
+                let again = u32::from(self.random.chance(3));
+                return self.start(again);
+            }
+            Action::Restart => return self.restart(),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// An orderly end and a new start.
+    fn restart(&mut self) -> Verdict {
+        self.tally.count("restarts", 1);
+        let now = self.gateway().now();
+        self.gateway().hub.shutdown(now);
+        for _ in 0..4 {
+            if self.gateway.is_none() || self.round(Pace::Swift)? {
+                return Ok(());
+            }
+        }
+        let Some(mut gateway) = self.gateway.take() else { return Ok(()) };
+        gateway.submit();
+        self.count_process(&gateway);
+        let closed = gateway.store.close();
+        for client in &mut self.clients {
+            client.read(&mut self.ledger, now)?;
+            client.lose(&mut self.ledger);
+        }
+        self.orphans.clear();
+        if self.media.is_off() {
+            self.tally.count("power cuts", 1);
+            self.lose_power();
+            return self.start(self.cut.again);
+        }
+        if let Err(error) = closed {
+            if !self.media.has_failed_once() {
+                return Err(format!("the store does not close: {error}"));
+            }
+            self.tally.count("disk failures", 1);
+            self.lose_power();
+            return self.start(0);
+        }
+        self.media = Arc::new(self.media.after_kill());
+        self.start(0)
+    }
+
+    fn connect(&mut self, client: usize, clean: bool) {
+        let now = self.gateway().now();
+        if let Some(old) = &self.clients[client].conn {
+            self.orphans.push(old.id);
+        }
+        let hub = &mut self.gateway().hub;
+        let id = if client == LINK { Some(hub.open_port()) } else { hub.open_mqtt(now) };
+        let Some(id) = id else { return };
+        self.clients[client].connect(id, clean, &mut self.random, &mut self.ledger, now);
+        self.clients[client].holding = client == LINK && self.black_hole;
+    }
+
+    fn drop_connection(&mut self, client: usize) {
+        let now = self.gateway().now();
+        let Some(id) = self.clients[client].conn.as_ref().map(|conn| conn.id) else { return };
+        self.clients[client].lose(&mut self.ledger);
+        self.gateway().hub.lost(id, now);
+        self.orphans.push(id);
+    }
+
+    /// One round of the gateway: sockets are read, the store gets its batch, sockets are written, the store works. `true`:
+    /// the process ended and another one has been started.
+    fn round(&mut self, pace: Pace) -> Result<bool, String> {
+        self.pass(1);
+        let first = self.random.below(CLIENTS as u64) as usize;
+        for client in (0..CLIENTS).map(|n| (first + n) % CLIENTS) {
+            self.read_from(client);
+        }
+        self.gateway().tick();
+        self.gateway().submit();
+        self.write_all()?;
+        self.gateway().work(pace);
+        self.gateway().hear_store();
+        if let Some(ended) = self.look_for_the_end()? {
+            return Ok(ended);
+        }
+        // Answers to what the store said leave in the same round half of the time.
+        if self.random.chance(2) {
+            self.gateway().submit();
+            self.write_all()?;
+        }
+        Ok(false)
+    }
+
+    /// The power or the store may have failed.
+    fn look_for_the_end(&mut self) -> Result<Option<bool>, String> {
+        let failed = self.gateway().failed.clone();
+        if !self.media.is_off() && failed.is_none() {
+            return Ok(None);
+        }
+        let in_checkpoint = self.gateway().store.is_mid_fold();
+        if self.media.is_off() {
+            self.tally.count("power cuts", 1);
+            self.tally.count("power cuts during a checkpoint", u64::from(in_checkpoint));
+        } else {
+            self.tally.count("disk failures", 1);
+            if !self.media.has_failed_once() {
+                return Err(format!("the store failed on a good disk: {}", failed.unwrap_or_default()));
+            }
+            // The driver may still write once before it stops.
+            self.write_all()?;
+        }
+        let again = if self.media.is_off() { self.cut.again } else { 0 };
+        let media = self.media.clone();
+        self.end_process()?;
+        self.media = media;
+        // After a failed sync the cache may hold what the disk does not: that is lost, as it is with the power.
+        self.lose_power();
+        self.start(again)?;
+        Ok(Some(true))
+    }
+
+    /// What a client has sent reaches the gateway, in pieces.
+    fn read_from(&mut self, client: usize) {
+        let most = 1 + self.random.below(READ_BYTES_MAX) as usize;
+        let Some(gateway) = &mut self.gateway else { return };
+        let now = gateway.now();
+        let Some(conn) = &mut self.clients[client].conn else { return };
+        if conn.ended || gateway.store_is_behind() {
+            return;
+        }
+        if client == LINK {
+            while let Some(command) = conn.commands.pop_front() {
+                gateway.hub.command(conn.id, command, now);
+                gateway.submit_if_large();
+            }
+            return gateway.hub.finish_turn(now);
+        }
+        if conn.blocked && gateway.hub.is_blocked(conn.id) {
+            return;
+        }
+        conn.blocked = false;
+        let bytes: Vec<u8> = conn.up.drain(..most.min(conn.up.len())).collect();
+        if bytes.is_empty() {
+            return;
+        }
+        match gateway.hub.received(conn.id, &bytes, now) {
+            Turn::End => conn.ended = true,
+            Turn::Blocked => conn.blocked = true,
+            Turn::Congested if self.random.chance(2) => gateway.hub.give_up_waiting(),
+            Turn::Congested | Turn::Continue => {}
+        }
+        gateway.submit_if_large();
+    }
+
+    /// Writes what waits, lets clients read it, and closes what has ended.
+    fn write_all(&mut self) -> Verdict {
+        let now = self.gateway().now();
+        let mut left = self.gateway().hub.dirty_len();
+        while left > 0
+            && let Some(id) = self.gateway().hub.next_dirty()
+        {
+            left -= 1;
+            self.write(id)?;
+        }
+        self.gateway().hub.finish_turn(now);
+        self.gateway().hub.take_unblocked().for_each(drop);
+        let ends = self.gateway().hub.take_finished();
+        for number in 0..CLIENTS {
+            let Some(id) = self.clients[number].conn.as_ref().map(|conn| conn.id) else { continue };
+            if !self.clients[number].stalled {
+                self.clients[number].read(&mut self.ledger, now)?;
+                self.gateway().hub.touch(id);
+            }
+            if self.gateway().hub.is_finished(id) || ends.contains(&id) {
+                self.clients[number].read(&mut self.ledger, now)?;
+                self.clients[number].lose(&mut self.ledger);
+                self.gateway().hub.closed(id, now);
+            }
+        }
+        for id in std::mem::take(&mut self.orphans) {
+            self.gateway().hub.abandon(id, now);
+            self.gateway().hub.closed(id, now);
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, id: tidegate::broker::api::ConnId) -> Verdict {
+        let Some(gateway) = &mut self.gateway else { return Ok(()) };
+        let now = gateway.now();
+        let owner =
+            self.clients.iter_mut().find(|client| client.conn.as_ref().is_some_and(|conn| conn.id == id));
+        let Some(client) = owner else {
+            gateway.hub.abandon(id, now);
+            return Ok(());
+        };
+        if client.number == LINK {
+            while let Some(event) = gateway.hub.next_port_event(id) {
+                client.hear(speech::event(event), &mut self.ledger, now)?;
+            }
+            return Ok(());
+        }
+        let Some(conn) = &mut client.conn else { return Ok(()) };
+        loop {
+            let room = SOCKET_BYTES.saturating_sub(conn.down.len());
+            let before = conn.down.len();
+            match gateway.hub.output(id) {
+                None => return Ok(()),
+                Some(Output::Single(bytes)) => conn.down.extend(bytes.iter().take(room)),
+                Some(Output::Many(slices)) => {
+                    conn.down.extend(slices.iter().flat_map(|slice| slice.iter()).take(room));
+                }
+            }
+            if conn.down.len() == before {
+                return Ok(());
+            }
+            gateway.hub.wrote(id, conn.down.len() - before, now);
+        }
+    }
+
+    /// The end of a run: space, power and all clients come back, and everything owed must be paid.
+    pub fn finish(&mut self) -> Verdict {
+        self.random = Random(0xf1_4151);
+        self.ledger.step += 1;
+        self.give_space();
+        self.media.stop_failing();
+        self.media.keep_power();
+        self.restart()?;
+        // Devices with a will stay away until it has come, a grace time after the restart included.
+        for _ in 0..10 {
+            self.pass(6_000);
+            self.round(Pace::Swift)?;
+        }
+        let wills: Vec<_> = self.clients.iter().filter_map(|client| client.will).collect();
+        wills.into_iter().for_each(|n| self.ledger.will_is_due(n));
+        self.black_hole = false;
+        for number in 0..CLIENTS {
+            if !self.clients[number].part.will {
+                self.connect(number, false);
+            }
+        }
+        for _ in 0..600 {
+            let mut quiet = true;
+            for _ in 0..4 {
+                self.round(Pace::Swift)?;
+            }
+            for number in 0..CLIENTS {
+                let client = &self.clients[number];
+                quiet &= client.is_done() || !client.part.publishes;
+                if !client.is_open() && !client.part.will && client.conn.is_none() {
+                    self.connect(number, false);
+                }
+            }
+            self.check()?;
+            let gauges = self.gateway().hub.broker().gauges();
+            if quiet && gauges.queued == 0 && gauges.waiting_for_store == 0 {
+                break;
+            }
+        }
+        self.check_end()
+    }
+
+    fn check_end(&mut self) -> Verdict {
+        self.ledger.check_paid()?;
+        let stuck = self.clients.iter().find(|client| client.part.publishes && !client.is_done());
+        if let Some(client) = stuck {
+            return Err(format!("a publisher is stuck: {}", client.describe()));
+        }
+        self.tally.count("messages published", self.ledger.messages() as u64);
+        self.tally.count("messages received", self.ledger.received);
+        self.end_process()?;
+        Ok(())
+    }
+}
