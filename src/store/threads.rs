@@ -67,6 +67,8 @@ struct Inbox {
     bytes: u64,
     urgent: bool,
     outcome: Option<Outcome>,
+    /// Somebody wants everything moved to the cold tier.
+    wanted: bool,
     ending: Ending,
     failed: bool,
     waiting: Waiting,
@@ -85,6 +87,7 @@ impl Default for Gate {
             bytes: 0,
             urgent: false,
             outcome: None,
+            wanted: false,
             ending: Ending::Open,
             failed: false,
             waiting: Waiting::No,
@@ -127,6 +130,17 @@ impl Gate {
         self.bell.notify_all();
     }
 
+    /// Asks for a checkpoint of everything; to be repeated until it is there.
+    pub fn want_checkpoint(&self) {
+        self.inbox().wanted = true;
+        self.bell.notify_all();
+    }
+
+    /// The wish for a checkpoint, once.
+    fn take_wanted(&self) -> bool {
+        std::mem::take(&mut self.inbox().wanted)
+    }
+
     fn put_outcome(&self, outcome: Outcome) {
         self.inbox().outcome = Some(outcome);
         self.bell.notify_all();
@@ -154,7 +168,13 @@ impl Gate {
             };
             let ended = inbox.ending == Ending::Abandon || (inbox.ending == Ending::Close && wish.may_end);
             let now = Instant::now();
-            if for_items || inbox.outcome.is_some() || ended || inbox.failed || now >= wish.until {
+            if for_items
+                || inbox.outcome.is_some()
+                || (inbox.wanted && wish.may_end)
+                || ended
+                || inbox.failed
+                || now >= wish.until
+            {
                 break;
             }
             inbox.waiting = wish.waiting;
@@ -231,6 +251,9 @@ impl WriterThread {
                 None => {}
             }
             self.turn(ending == Ending::Close)?;
+            if self.gate.take_wanted() {
+                self.checkpoint(Cause::Close);
+            }
             if timed_out && self.flush_by.is_none() && !self.blocked {
                 self.checkpoint(Cause::Idle);
             }
