@@ -172,16 +172,15 @@ impl<'tx> Tables<'tx> {
         let mut first = Vec::with_capacity(VALUE_BYTES_MAX);
         message.encode_head(&mut first);
         let mut payload = message.payload();
-        let mut chunk = 0;
         if first.len() < VALUE_BYTES_MAX {
             let (front, rest) = payload.split_at(payload.len().min(VALUE_BYTES_MAX - first.len()));
             first.extend_from_slice(front);
             payload = rest;
         }
-        for part in first.chunks(VALUE_BYTES_MAX).chain(payload.chunks(VALUE_BYTES_MAX)) {
+        let parts = first.chunks(VALUE_BYTES_MAX).chain(payload.chunks(VALUE_BYTES_MAX));
+        for (chunk, part) in (0u32..).zip(parts) {
             let key = chunk_key(queue, number, chunk);
             self.body.insert(&key, part).map_err(redb_error("write"))?;
-            chunk += 1;
         }
         Ok(())
     }

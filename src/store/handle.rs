@@ -102,6 +102,19 @@ impl Store {
         Self::start(opened, settings, Duration::from_millis(u64::from(options.linger_millis)))
     }
 
+    /// Opens a store that exists; a damaged one is an error and stays where it is.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_existing(
+        options: StoreOptions,
+        notify: Arc<dyn Fn() + Send + Sync>,
+    ) -> Result<(Self, Recovered), StoreError> {
+        let settings = options.settings();
+        let opened = recover::open(Arc::new(RealFile::open(&options.path)?), &settings, notify)?;
+        Self::start(opened, settings, Duration::from_millis(u64::from(options.linger_millis)))
+    }
+
     /// Opens a store on any medium; an empty one gets a new store. The medium's owner sees to it that nobody else has it.
     ///
     /// # Errors
