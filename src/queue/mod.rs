@@ -346,7 +346,7 @@ impl Queue {
         self.enqueue_mark.0 != batch || seq < self.enqueue_mark.1
     }
 
-    /// The store need not hear of `seq`, which is settled: at most [`LEFT_OUT_MAX`] numbers are left out in one place behind
+    /// The store need not hear of `seq`, which is settled: at most `LEFT_OUT_MAX` numbers are left out in one place behind
     /// messages that it has.
     #[must_use]
     pub fn may_leave_out(&self, seq: Seq) -> bool {
