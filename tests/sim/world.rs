@@ -186,6 +186,8 @@ impl World {
                 client.read(&mut self.ledger, now)?;
             }
             client.lose(&mut self.ledger);
+            // Nothing tells a client that its goodbye is durable.
+            client.cancelled.clear();
         }
         self.orphans.clear();
         Ok(())
