@@ -73,7 +73,7 @@ impl Meta {
         out
     }
 
-    fn decode(mut raw: &[u8]) -> Option<Self> {
+    pub(super) fn decode(mut raw: &[u8]) -> Option<Self> {
         let mut next = || take_varint(&mut raw);
         Some(Self {
             serial: next()?,
@@ -101,7 +101,7 @@ pub fn encode_queue(stamp: &Stamp, segments: u64, runs: &[(Seq, Seq)]) -> Vec<u8
     out
 }
 
-fn decode_queue(mut raw: &[u8]) -> Option<HotQueue> {
+pub(super) fn decode_queue(mut raw: &[u8]) -> Option<HotQueue> {
     let mut next = || take_varint(&mut raw);
     let floor = next()?;
     let tail = next()?;

@@ -178,7 +178,7 @@ impl<'tx> Tables<'tx> {
             payload = rest;
         }
         let parts = first.chunks(VALUE_BYTES_MAX).chain(payload.chunks(VALUE_BYTES_MAX));
-        for (chunk, part) in (0..).zip(parts) {
+        for (chunk, part) in (0u32..).zip(parts) {
             let key = chunk_key(queue, number, chunk);
             self.body.insert(&key, part).map_err(redb_error("write"))?;
         }

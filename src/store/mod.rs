@@ -29,13 +29,17 @@ mod share;
 mod shared;
 mod space;
 mod threads;
+mod tools;
 mod upgrade;
+mod verify;
 mod writer;
 
 pub use counters::Counters;
 pub use error::StoreError;
 pub use handle::{Store, StoreOptions};
 pub use media::{Media, RealFile};
+pub use tools::StoreTools;
+pub use verify::Verification;
 
 #[cfg(any(test, feature = "simulation"))]
 mod sim_media;
@@ -53,5 +57,7 @@ mod tests_model;
 mod tests_power;
 #[cfg(test)]
 mod tests_support;
+#[cfg(test)]
+mod tests_tools;
 #[cfg(test)]
 mod tests_wear;

@@ -61,6 +61,18 @@ impl Settings {
     }
 }
 
+/// The epoch of a new file.
+pub const FIRST_EPOCH: u64 = 1;
+
+/// Opens the cold tier of a store that was just made, to be filled.
+///
+/// # Errors
+/// Of the medium or of redb.
+pub fn open_for_copy(media: &Arc<dyn Media>, settings: &Settings) -> Result<Cold, StoreError> {
+    let superblock = Superblock::read(&**media)?;
+    open_cold(media, &superblock, settings, &Arc::new(Counters::default()))
+}
+
 /// Makes an empty store on an empty medium. Everything is durable when it returns.
 ///
 /// # Errors
@@ -72,7 +84,7 @@ pub fn create(media: &Arc<dyn Media>, settings: &Settings) -> Result<(), StoreEr
         version: FORMAT_VERSION,
         sequence: 1,
         salt: settings.salt,
-        epoch: 1,
+        epoch: FIRST_EPOCH,
         ring_bytes,
         ballast_bytes: ballast.next_multiple_of(BLOCK_BYTES),
     };

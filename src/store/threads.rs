@@ -68,6 +68,8 @@ struct Inbox {
     bytes: u64,
     urgent: bool,
     outcome: Option<Outcome>,
+    /// Somebody wants everything moved to the cold tier.
+    wanted: bool,
     ending: Ending,
     failed: bool,
     waiting: Waiting,
@@ -86,6 +88,7 @@ impl Default for Gate {
             bytes: 0,
             urgent: false,
             outcome: None,
+            wanted: false,
             ending: Ending::Open,
             failed: false,
             waiting: Waiting::No,
@@ -128,6 +131,17 @@ impl Gate {
         self.bell.notify_all();
     }
 
+    /// Asks for a checkpoint of everything; to be repeated until it is there.
+    pub fn want_checkpoint(&self) {
+        self.inbox().wanted = true;
+        self.bell.notify_all();
+    }
+
+    /// The wish for a checkpoint, once.
+    fn take_wanted(&self) -> bool {
+        std::mem::take(&mut self.inbox().wanted)
+    }
+
     fn put_outcome(&self, outcome: Outcome) {
         self.inbox().outcome = Some(outcome);
         self.bell.notify_all();
@@ -155,7 +169,13 @@ impl Gate {
             };
             let ended = inbox.ending == Ending::Abandon || (inbox.ending == Ending::Close && wish.may_end);
             let now = Instant::now();
-            if for_items || inbox.outcome.is_some() || ended || inbox.failed || now >= wish.until {
+            if for_items
+                || inbox.outcome.is_some()
+                || (inbox.wanted && wish.may_end)
+                || ended
+                || inbox.failed
+                || now >= wish.until
+            {
                 break;
             }
             inbox.waiting = wish.waiting;
@@ -232,6 +252,9 @@ impl WriterThread {
                 None => {}
             }
             self.turn(ending == Ending::Close)?;
+            if self.gate.take_wanted() {
+                self.checkpoint(Cause::Close);
+            }
             if timed_out && self.flush_by.is_none() && !self.blocked {
                 self.checkpoint(Cause::Idle);
             }

@@ -257,7 +257,7 @@ fn a_subscriber_that_does_not_read_costs_only_itself() {
 #[test]
 fn a_subscriber_that_does_not_read_leaves_room_for_another_one_that_only_lags() {
     // Its window of deliveries under way, and a twentieth of the memory for queues.
-    const LAG: u32 = 1400;
+    const LAG: u32 = 5000;
     let gateway = Gateway::start();
     // Neither session outlives its connection, so their queues share the memory for queues and nothing else.
     let login = Login::fresh(Version::V5, "stuck").receive_buffer(4096);

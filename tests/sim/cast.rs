@@ -10,6 +10,8 @@ pub const CLIENTS: usize = 14;
 pub const LINK: usize = 13;
 /// The shared subscription of the two members.
 pub const GROUP_FILTER: &str = "$share/g/t/#";
+/// Looks at retained topics at the end.
+pub const READER: usize = 6;
 /// What the link forwards.
 pub const LINK_FILTER: &str = "t/#";
 /// Messages that the bounded queue takes.
@@ -56,7 +58,7 @@ pub const CAST: [Part; CLIENTS] = [
     subscriber(part("sub-5", V5, NEVER)),
     subscriber(part("sub-311", V311, NEVER)),
     publisher(subscriber(part("both-5", V5, 120))),
-    subscriber(part("sub-transient", V311, 0)),
+    subscriber(part("sub-transient", V31, 0)),
     Part { lossy: true, ..subscriber(part("lossy-5", V5, NEVER)) },
     subscriber(part("member-5", V5, NEVER)),
     subscriber(part("member-311", V311, NEVER)),

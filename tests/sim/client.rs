@@ -85,6 +85,11 @@ pub struct Client {
     received: BTreeMap<u16, Number>,
     /// The will of this connection, or of the last one.
     pub will: Option<Number>,
+    /// A will that a goodbye is to cancel, and those that one has cancelled.
+    goodbye: Option<Number>,
+    pub cancelled: Vec<Number>,
+    /// Values that came with the retain flag, by topic.
+    pub retained: BTreeMap<String, Number>,
 }
 
 impl Client {
@@ -100,6 +105,9 @@ impl Client {
             last_id: 0,
             received: BTreeMap::new(),
             will: None,
+            goodbye: None,
+            cancelled: vec![],
+            retained: BTreeMap::new(),
         }
     }
 
@@ -149,6 +157,9 @@ impl Client {
         if let Some(n) = self.will.take() {
             ledger.abandon(n);
         }
+        if clean {
+            self.forget_session(ledger);
+        }
         self.conn = Some(Conn::new(id));
         self.stalled = false;
         ledger.connecting(self.number, clean);
@@ -167,6 +178,7 @@ impl Client {
     /// The connection is gone. A will may follow, unless a new connection comes first.
     pub fn lose(&mut self, ledger: &mut Ledger) {
         let Some(conn) = self.conn.take() else { return };
+        self.goodbye = None;
         if conn.open {
             ledger.is_there(self.number);
             if let Some(n) = self.will {
@@ -186,8 +198,17 @@ impl Client {
     }
 
     pub fn goodbye(&mut self, now: Now) {
+        let open = self.is_open();
         self.say(&Say::Goodbye, now);
-        self.will = None;
+        let will = self.will.take();
+        self.goodbye = will.filter(|_| open);
+    }
+
+    /// The gateway has closed the connection; if it had read everything, it has heard the goodbye.
+    pub fn closed(&mut self, ledger: &mut Ledger) {
+        let heard = self.conn.as_ref().is_some_and(|conn| conn.up.is_empty() && !conn.blocked);
+        self.cancelled.extend(self.goodbye.take().filter(|_| heard));
+        self.lose(ledger);
     }
 
     pub fn publish(&mut self, draft: &Draft, ledger: &mut Ledger, now: Now) {
@@ -376,6 +397,9 @@ impl Client {
     ) -> Verdict {
         let name = self.part.name;
         let n = number(payload).unwrap_or(0);
+        if retain {
+            self.retained.insert(topic.to_owned(), n);
+        }
         let Some(conn) = &mut self.conn else { return Ok(()) };
         if qos > 0 {
             conn.unacked.insert(id);

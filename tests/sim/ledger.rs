@@ -169,6 +169,13 @@ impl Ledger {
         let session = &mut self.sessions[client];
         if clean || !is_durable(client) {
             session.must = false;
+            // The client begins anew, whether the gateway has heard of it or not.
+            let seen_qos2 = std::mem::take(&mut session.seen_qos2);
+            session.seen.clear();
+            session.last.clear();
+            if is_member(client) {
+                self.sessions[GROUP].seen_qos2.retain(|n| !seen_qos2.contains(n));
+            }
             self.forget(client);
         }
         self.sessions[client].may = true;
@@ -226,8 +233,7 @@ impl Ledger {
     pub fn pass_time(&mut self, wall: u64) {
         self.wall = wall;
         self.wall_max = self.wall_max.max(wall);
-        for client in 0..CLIENTS {
-            let expiry = CAST[client].expiry;
+        for (client, expiry) in CAST.iter().map(|part| part.expiry).enumerate() {
             let session = &self.sessions[client];
             let over = session.last_there + u64::from(expiry) * 1000;
             if session.must && expiry != u32::MAX && self.wall_max + EXPIRY_SLACK_MILLIS >= over {
@@ -405,6 +411,11 @@ impl Ledger {
         }
     }
 
+    /// It will never come, for sure.
+    pub fn will_is_cancelled(&mut self, n: Number) {
+        self.sent_mut(n).fate = Fate::Refused;
+    }
+
     /// A will that is due becomes owed.
     pub fn will_is_due(&mut self, n: Number) {
         let candidates = std::mem::take(&mut self.sent_mut(n).candidates);
@@ -488,7 +499,9 @@ impl Ledger {
 
     fn exactly_once(&mut self, client: usize, n: Number) -> Verdict {
         let whole = if is_member(client) { GROUP } else { client };
-        if !self.sessions[whole].seen_qos2.insert(n) {
+        let again = !self.sessions[whole].seen_qos2.insert(n);
+        self.sessions[client].seen_qos2.insert(n);
+        if again {
             return Err(format!("I8: {} got message {n} twice with QoS 2", CAST[client].name));
         }
         Ok(())
@@ -515,9 +528,7 @@ impl Ledger {
     /// Compares what the store holds after a restart with what is owed. By queue: its name and its messages in order.
     pub fn check_content(&self, content: &Content) -> Verdict {
         let queues = &content.queues;
-        for topic in self.retained.keys() {
-            self.check_retained(topic, content.retained.get(topic).copied())?;
-        }
+        self.check_retained(&content.retained)?;
         let none = vec![];
         let of = |name: &str| queues.get(name).unwrap_or(&none);
         for (name, numbers) in queues {
@@ -560,15 +571,16 @@ impl Ledger {
         Ok(())
     }
 
-    /// The value of a retained topic: the last acknowledged one, or a later one.
-    fn check_retained(&self, topic: &str, value: Option<Number>) -> Verdict {
-        let Some(retained) = self.retained.get(topic) else {
-            return if value.is_none() {
-                Ok(())
-            } else {
-                Err(format!("{topic} has a value that nobody sent"))
-            };
-        };
+    /// Retained topics have the last acknowledged value, or a later one.
+    pub fn check_retained(&self, values: &BTreeMap<String, Number>) -> Verdict {
+        if let Some(topic) = values.keys().find(|topic| !self.retained.contains_key(*topic)) {
+            return Err(format!("{topic} has a value that nobody sent"));
+        }
+        let mut all = self.retained.iter();
+        all.try_for_each(|(topic, retained)| self.check_value(topic, retained, values.get(topic).copied()))
+    }
+
+    fn check_value(&self, topic: &str, retained: &Retained, value: Option<Number>) -> Verdict {
         let allowed = &retained.values[retained.acknowledged..];
         let expired = |n: &Option<Number>| {
             let sent = n.and_then(|n| self.sent(n));

@@ -7,6 +7,7 @@
 mod action;
 mod cast;
 mod client;
+mod finish;
 mod gateway;
 mod ledger;
 mod random;

@@ -65,19 +65,19 @@ struct Cut {
 }
 
 pub struct World {
-    media: Arc<SimMedia>,
+    pub media: Arc<SimMedia>,
     gateway: Option<Gateway>,
     pub clients: Vec<Client>,
     /// Connections whose peers are gone.
     orphans: Vec<tidegate::broker::api::ConnId>,
     pub ledger: Ledger,
     /// Of this step.
-    random: Random,
+    pub random: Random,
     control: Control,
     system: u64,
     cut: Cut,
     capacity: Option<u64>,
-    black_hole: bool,
+    pub black_hole: bool,
     pub tally: Tally,
 }
 
@@ -115,7 +115,7 @@ impl World {
         Ok(world)
     }
 
-    fn gateway(&mut self) -> &mut Gateway {
+    pub(super) fn gateway(&mut self) -> &mut Gateway {
         self.gateway.as_mut().expect("it was started")
     }
 
@@ -162,7 +162,7 @@ impl World {
         Err("the gateway does not start".to_owned())
     }
 
-    fn give_space(&mut self) {
+    pub(super) fn give_space(&mut self) {
         self.capacity = None;
         self.media.set_capacity(None);
     }
@@ -176,7 +176,7 @@ impl World {
     }
 
     /// The process is gone: its connections with it. What had left the gateway may still arrive.
-    fn end_process(&mut self) -> Verdict {
+    pub(super) fn end_process(&mut self) -> Verdict {
         let Some(gateway) = self.gateway.take() else { return Ok(()) };
         let now = gateway.now();
         self.count_process(&gateway);
@@ -186,6 +186,8 @@ impl World {
                 client.read(&mut self.ledger, now)?;
             }
             client.lose(&mut self.ledger);
+            // Nothing tells a client that its goodbye is durable.
+            client.cancelled.clear();
         }
         self.orphans.clear();
         Ok(())
@@ -234,7 +236,7 @@ impl World {
         self.check()
     }
 
-    fn check(&mut self) -> Verdict {
+    pub(super) fn check(&mut self) -> Verdict {
         let wall = self.gateway().now().wall.0;
         for client in self.clients.iter().filter(|client| client.is_open()) {
             self.ledger.is_there(client.number);
@@ -245,7 +247,7 @@ impl World {
         self.gateway().check()
     }
 
-    fn pass(&mut self, millis: u64) {
+    pub(super) fn pass(&mut self, millis: u64) {
         self.system += millis;
         self.gateway().mono += millis * 1000;
         let wall = self.gateway().now().wall.0;
@@ -341,7 +343,7 @@ impl World {
     }
 
     /// An orderly end and a new start.
-    fn restart(&mut self) -> Verdict {
+    pub(super) fn restart(&mut self) -> Verdict {
         self.tally.count("restarts", 1);
         let now = self.gateway().now();
         self.gateway().hub.shutdown(now);
@@ -364,7 +366,7 @@ impl World {
             self.lose_power();
             return self.start(self.cut.again);
         }
-        if let Err(error) = closed {
+        if let Err(error) = &closed {
             if !self.media.has_failed_once() {
                 return Err(format!("the store does not close: {error}"));
             }
@@ -372,11 +374,15 @@ impl World {
             self.lose_power();
             return self.start(0);
         }
+        if closed.is_ok_and(|whole| whole) {
+            let cancelled = self.clients.iter_mut().flat_map(|client| std::mem::take(&mut client.cancelled));
+            cancelled.for_each(|n| self.ledger.will_is_cancelled(n));
+        }
         self.media = Arc::new(self.media.after_kill());
         self.start(0)
     }
 
-    fn connect(&mut self, client: usize, clean: bool) {
+    pub(super) fn connect(&mut self, client: usize, clean: bool) {
         let now = self.gateway().now();
         if let Some(old) = &self.clients[client].conn {
             self.orphans.push(old.id);
@@ -398,7 +404,7 @@ impl World {
 
     /// One round of the gateway: sockets are read, the store gets its batch, sockets are written, the store works. `true`:
     /// the process ended and another one has been started.
-    fn round(&mut self, pace: Pace) -> Result<bool, String> {
+    pub(super) fn round(&mut self, pace: Pace) -> Result<bool, String> {
         self.pass(1);
         let first = self.random.below(CLIENTS as u64) as usize;
         for client in (0..CLIENTS).map(|n| (first + n) % CLIENTS) {
@@ -502,7 +508,7 @@ impl World {
             }
             if self.gateway().hub.is_finished(id) || ends.contains(&id) {
                 self.clients[number].read(&mut self.ledger, now)?;
-                self.clients[number].lose(&mut self.ledger);
+                self.clients[number].closed(&mut self.ledger);
                 self.gateway().hub.closed(id, now);
             }
         }
@@ -544,59 +550,5 @@ impl World {
             }
             gateway.hub.wrote(id, conn.down.len() - before, now);
         }
-    }
-
-    /// The end of a run: space, power and all clients come back, and everything owed must be paid.
-    pub fn finish(&mut self) -> Verdict {
-        self.random = Random(0xf1_4151);
-        self.ledger.step += 1;
-        self.give_space();
-        self.media.stop_failing();
-        self.media.keep_power();
-        self.restart()?;
-        // Devices with a will stay away until it has come, a grace time after the restart included.
-        for _ in 0..10 {
-            self.pass(6_000);
-            self.round(Pace::Swift)?;
-        }
-        let wills: Vec<_> = self.clients.iter().filter_map(|client| client.will).collect();
-        wills.into_iter().for_each(|n| self.ledger.will_is_due(n));
-        self.black_hole = false;
-        for number in 0..CLIENTS {
-            if !self.clients[number].part.will {
-                self.connect(number, false);
-            }
-        }
-        for _ in 0..600 {
-            let mut quiet = true;
-            for _ in 0..4 {
-                self.round(Pace::Swift)?;
-            }
-            for number in 0..CLIENTS {
-                let client = &self.clients[number];
-                quiet &= client.is_done() || !client.part.publishes;
-                if !client.is_open() && !client.part.will && client.conn.is_none() {
-                    self.connect(number, false);
-                }
-            }
-            self.check()?;
-            let gauges = self.gateway().hub.broker().gauges();
-            if quiet && gauges.queued == 0 && gauges.waiting_for_store == 0 {
-                break;
-            }
-        }
-        self.check_end()
-    }
-
-    fn check_end(&mut self) -> Verdict {
-        self.ledger.check_paid()?;
-        let stuck = self.clients.iter().find(|client| client.part.publishes && !client.is_done());
-        if let Some(client) = stuck {
-            return Err(format!("a publisher is stuck: {}", client.describe()));
-        }
-        self.tally.count("messages published", self.ledger.messages() as u64);
-        self.tally.count("messages received", self.ledger.received);
-        self.end_process()?;
-        Ok(())
     }
 }

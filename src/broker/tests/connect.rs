@@ -26,6 +26,19 @@ fn a_new_durable_session_is_durable_before_its_client_hears_of_it() {
 }
 
 #[test]
+fn a_session_whose_time_runs_while_it_is_away_is_stored_as_connected_before_its_client_hears_of_it() {
+    let mut rig = Rig::new();
+    let expiry = |request: &mut ConnectRequest| request.expiry = SessionExpiry::After(100);
+    let conn = rig.connect_with("a", expiry);
+    rig.lose(conn);
+    rig.auto = false;
+    let conn = rig.connect_with("a", expiry);
+    assert!(rig.heard(conn).is_empty());
+    rig.settle_store();
+    assert!(connected(&mut rig, conn).session_present);
+}
+
+#[test]
 fn a_transient_session_touches_the_store_in_no_way() {
     let mut rig = Rig::new();
     rig.auto = false;
