@@ -98,6 +98,7 @@ impl Hub {
                     Encoded::Done => {}
                     Encoded::TooLarge(settle) => self.followups.extend(settle.map(|command| (id, command))),
                     Encoded::Unspeakable => return self.end_unasked(key, now),
+                slot.outbox.release_unused(&mut self.pool);
                 }
                 if let Some(at) = deadline {
                     self.list_deadline(key, at);
