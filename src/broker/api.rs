@@ -253,7 +253,7 @@ pub struct Connected {
     pub assigned_client_id: Option<Box<str>>,
     /// Life after the connection, as granted.
     pub expiry: SessionExpiry,
-    /// Packet identifiers of QoS 2 messages that were received on an earlier connection and not yet released.
+    /// Packet identifiers of QoS 2 messages that were received on an earlier connection, are durable and not yet released.
     pub unreleased: Vec<ReplyTag>,
 }
 

@@ -221,7 +221,7 @@ impl Broker {
             session_present,
             assigned_client_id,
             expiry: session.expiry,
-            unreleased: session.inbound.tags(),
+            unreleased: session.inbound.durable_tags(self.committed),
         };
         if self.answer(key, after, ClientEvent::Connected(Box::new(connected))) {
             self.open(key, now);
