@@ -202,7 +202,7 @@ pub enum SubscribeOutcome {
 /// Why a connection request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Empty client identifier with a session that is to be kept (MQTT-3.1.3-8), or one that is too long.
+    /// The client identifier is too long.
     ClientIdInvalid,
     /// A limit is reached, or the store is full.
     QuotaExceeded,
