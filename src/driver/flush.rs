@@ -28,11 +28,11 @@ pub async fn run(shell: Rc<Shell>) {
         shell.flush.notified().await;
         for _ in 0..ROUNDS_MAX {
             round(&shell);
-            if !shell.hub.borrow().has_dirty() {
+            if !shell.hub.borrow().has_work() {
                 break;
             }
         }
-        if shell.hub.borrow().has_dirty() {
+        if shell.hub.borrow().has_work() {
             shell.flush.notify_one();
         }
         shell.drained.notify_waiters();
@@ -146,14 +146,22 @@ pub async fn timers(shell: Rc<Shell>) {
         let latest = tokio::time::Instant::now() + TICK_MAX;
         let until = next.map_or(latest, |at| at.min(latest));
         let _ = tokio::time::timeout_at(until, shell.tick.notified()).await;
-        let now = shell.now();
-        let mut hub = shell.hub.borrow_mut();
-        if hub.next_deadline().is_some_and(|at| at <= now.mono) {
-            hub.tick(now);
-            for id in hub.take_finished() {
-                close_hard(&shell, id);
-            }
-            shell.flush.notify_one();
+        serve_deadlines(&shell);
+        // What is left over must not be served before what this round has made is written.
+        tokio::task::yield_now().await;
+    }
+}
+
+fn serve_deadlines(shell: &Shell) {
+    let now = shell.now();
+    let mut hub = shell.hub.borrow_mut();
+    if shell.store_is_behind() {
+        hub.reading_is_paused(now);
+    }
+    if hub.next_deadline().is_some_and(|at| at <= now.mono) {
+        hub.tick(now);
+        for id in hub.take_finished() {
+            close_hard(shell, id);
         }
     }
 }
