@@ -59,10 +59,7 @@ impl Hub {
         if !std::mem::take(&mut slot.blocked) || slot.ending {
             return;
         }
-        let partial = std::mem::take(&mut slot.partial);
-        self.read_bytes -= partial.capacity() as u64;
-        let used = self.feed(key, &partial, now);
-        self.keep(key, &partial[used..]);
+        self.feed_partial(key, now);
         if !self.slots[key].blocked {
             self.unblocked.push(id);
         }
@@ -73,10 +70,17 @@ impl Hub {
         self.unblocked.drain(..)
     }
 
-    /// What the connection sent has to wait for an answer; read no more.
+    /// What the connection sent has to wait for an answer, or it does not read its answers; read no more.
     #[must_use]
     pub fn is_blocked(&self, id: ConnId) -> bool {
-        self.key(id).is_some_and(|key| self.slots[key].blocked && !self.slots[key].ending)
+        self.key(id).map(|key| &self.slots[key]).is_some_and(|s| (s.blocked || s.stuffed) && !s.ending)
+    }
+
+    /// The broker stops sending to a full outbox. What makes it grow further are answers to what the client itself asks.
+    pub(super) fn check_answers(&mut self, key: usize) {
+        let (high, full) = self.marks();
+        let slot = &mut self.slots[key];
+        slot.stuffed |= slot.outbox.len() > full + high;
     }
 
     pub(super) fn deliver(&mut self, id: ConnId, event: ClientEvent, now: Now) {
@@ -84,7 +88,8 @@ impl Hub {
         let slot = &mut self.slots[key];
         let last = matches!(event, ClientEvent::Close(_) | ClientEvent::Refused(_));
         let opens = matches!(event, ClientEvent::Connected(_));
-        if slot.blocked {
+        let answers = !matches!(event, ClientEvent::Deliver(_) | ClientEvent::DeliverRelease { .. });
+        if slot.blocked && answers && self.answered.last() != Some(&id) {
             self.answered.push(id);
         }
         match &mut slot.peer {
@@ -109,6 +114,7 @@ impl Hub {
             let slot = &mut self.slots[key];
             slot.attached = false;
             slot.ending = true;
+            self.forget_input(key);
             self.list_deadline(key, now.mono.plus_millis(ENDING_MILLIS_MAX));
         }
         self.mark_dirty(key);
