@@ -116,6 +116,8 @@ pub struct Hub {
     holding_up: usize,
     outbox_bytes: u64,
     read_bytes: u64,
+    /// Nothing was read until shortly before: silence does not count yet.
+    excused: Mono,
     traffic: Traffic,
 }
 
@@ -143,6 +145,7 @@ impl Hub {
             outbox_bytes: 0,
             read_bytes: 0,
             traffic: Traffic::default(),
+            excused: Mono(0),
         }
     }
 
@@ -318,6 +321,7 @@ impl Hub {
                     slot.attached = !last;
                     slot.ending = last;
                     let id = slot.id;
+                        self.list_deadline(key, now.mono.plus_millis(ENDING_MILLIS_MAX));
                     self.broker.handle(id, command, now);
                     if last {
                         self.mark_dirty(key);
