@@ -163,6 +163,7 @@ fn serve_deadlines(shell: &Shell) {
         for id in hub.take_finished() {
             close_hard(shell, id);
         }
+        shell.flush.notify_one();
     }
 }
 

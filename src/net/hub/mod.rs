@@ -9,15 +9,17 @@
 
 mod deadlines;
 mod output;
+#[cfg(test)]
+mod tests;
 mod turn;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::io::IoSlice;
 
+use bytes::Bytes;
 use slab::Slab;
 
-use bytes::Bytes;
 use crate::broker::api::{ClientCommand, ClientEvent, CloseReason, ConnId};
 use crate::broker::{Broker, Effect};
 use crate::limits::Limits;
@@ -56,6 +58,8 @@ struct Slot {
     need: usize,
     /// The packet at the front of `partial` waits for an answer to an earlier one.
     blocked: bool,
+    /// It does not read what it is answered: it is not read either until it does.
+    stuffed: bool,
     /// The deadline that counts in `Hub::deadlines`.
     listed: Mono,
     /// Listed in `Hub::dirty`.
@@ -79,7 +83,8 @@ pub enum Turn {
     Continue,
     /// A peer that this turn wrote to has more waiting than it should: let it drain first.
     Congested,
-    /// What it sent waits for an answer to something earlier: read on when [`Hub::take_unblocked`] names it.
+    /// What it sent waits for an answer to something earlier, or it does not read its answers: read on when
+    /// [`Hub::take_unblocked`] names it.
     Blocked,
     /// The connection ends; read no more.
     End,
@@ -111,13 +116,13 @@ pub struct Hub {
     unblocked: Vec<ConnId>,
     loads: Vec<PageRequest>,
     deadlines: BinaryHeap<Reverse<(Mono, ConnId)>>,
+    /// Nothing was read until shortly before: silence does not count yet.
+    excused: Mono,
     turn_congested: bool,
     /// Connections above the high mark that are not slow.
     holding_up: usize,
     outbox_bytes: u64,
     read_bytes: u64,
-    /// Nothing was read until shortly before: silence does not count yet.
-    excused: Mono,
     traffic: Traffic,
 }
 
@@ -140,12 +145,12 @@ impl Hub {
             unblocked: Vec::new(),
             loads: Vec::new(),
             deadlines: BinaryHeap::new(),
+            excused: Mono(0),
             turn_congested: false,
             holding_up: 0,
             outbox_bytes: 0,
             read_bytes: 0,
             traffic: Traffic::default(),
-            excused: Mono(0),
         }
     }
 
@@ -203,6 +208,7 @@ impl Hub {
             partial: Vec::new(),
             need: 0,
             blocked: false,
+            stuffed: false,
             listed: Mono(0),
             dirty: false,
             attached: false,
@@ -293,14 +299,6 @@ impl Hub {
             self.traffic.read_buffer_limit += 1;
             self.end_by_us(key, CloseReason::QuotaExceeded, now);
         }
-        self.finish_turn(now);
-        match self.key(id) {
-            None => Turn::End,
-            Some(key) if self.slots[key].ending => Turn::End,
-            Some(key) if self.slots[key].blocked => Turn::Blocked,
-            Some(_) if self.turn_congested => Turn::Congested,
-            Some(_) => Turn::Continue,
-        }
     }
 
     /// Handles every whole packet at the front of `bytes`; says how many bytes that were.
@@ -321,9 +319,9 @@ impl Hub {
                     slot.attached = !last;
                     slot.ending = last;
                     let id = slot.id;
-                        self.list_deadline(key, now.mono.plus_millis(ENDING_MILLIS_MAX));
                     self.broker.handle(id, command, now);
                     if last {
+                        self.list_deadline(key, now.mono.plus_millis(ENDING_MILLIS_MAX));
                         self.mark_dirty(key);
                         return bytes.len();
                     }
@@ -372,14 +370,14 @@ impl Hub {
         }
     }
 
-    /// The peer closed its side, or the socket failed.
-    pub fn lost(&mut self, id: ConnId, now: Now) {
     /// Nothing more is heard from it: what it has begun to say is forgotten.
     fn forget_input(&mut self, key: usize) {
         let partial = std::mem::take(&mut self.slots[key].partial);
         self.read_bytes -= partial.capacity() as u64;
     }
 
+    /// The peer closed its side, or the socket failed.
+    pub fn lost(&mut self, id: ConnId, now: Now) {
         if let Some(key) = self.key(id) {
             self.end_unasked(key, now);
             self.finish_turn(now);
@@ -388,9 +386,9 @@ impl Hub {
 
     /// Nothing more is read from the connection, and the broker is told that it is lost.
     fn end_unasked(&mut self, key: usize, now: Now) {
+        self.forget_input(key);
         let slot = &mut self.slots[key];
         slot.ending = true;
-        self.forget_input(key);
         let (id, attached) = (slot.id, std::mem::take(&mut slot.attached));
         self.list_deadline(key, now.mono.plus_millis(ENDING_MILLIS_MAX));
         self.mark_dirty(key);

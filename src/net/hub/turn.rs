@@ -98,12 +98,12 @@ impl Hub {
                 let before = slot.outbox.len();
                 let encoded = adapter.encode(event, now, &mut slot.outbox, &mut self.pool, &mut self.traffic);
                 self.outbox_bytes += (slot.outbox.len() - before) as u64;
+                slot.outbox.release_unused(&mut self.pool);
                 let deadline = adapter.deadline().filter(|_| opens);
                 match encoded {
                     Encoded::Done => {}
                     Encoded::TooLarge(settle) => self.followups.extend(settle.map(|command| (id, command))),
                     Encoded::Unspeakable => return self.end_unasked(key, now),
-                slot.outbox.release_unused(&mut self.pool);
                 }
                 if let Some(at) = deadline {
                     self.list_deadline(key, at);
@@ -121,27 +121,43 @@ impl Hub {
         self.check_marks(key, now);
     }
 
+    /// The high mark of an outbox, and its bound. Once all outboxes together are at their bound, each has a share of it.
+    fn marks(&self) -> (usize, usize) {
+        let (high, full) = (self.limits.outbox_high_bytes as usize, self.limits.outbox_bytes_max as usize);
+        if self.outbox_bytes <= self.limits.outboxes_bytes_max {
+            return (high, full);
+        }
+        let share = self.limits.outboxes_bytes_max / (2 * self.slots.len().max(1) as u64);
+        let share = usize::try_from(share).unwrap_or(usize::MAX);
+        (share.min(high), share.min(full))
+    }
+
     #[inline]
     pub(super) fn check_marks(&mut self, key: usize, now: Now) {
+        let (high, full) = self.marks();
         let slot = &mut self.slots[key];
         let waiting = slot.outbox.len();
-        if waiting > self.limits.outbox_high_bytes as usize {
+        if waiting > high {
             if !std::mem::replace(&mut slot.high, true) {
                 self.holding_up += 1;
             }
             self.turn_congested |= !slot.slow;
-            let full = waiting > self.limits.outbox_bytes_max as usize
-                || self.outbox_bytes > self.limits.outboxes_bytes_max;
-            if full && !slot.congested {
+            if waiting > full && !slot.congested {
                 slot.congested = true;
                 self.broker.set_congested(slot.id, true, now);
             }
-        } else if slot.high && waiting < self.limits.outbox_high_bytes as usize / 2 {
+        } else if slot.high && waiting <= high / 2 {
             slot.high = false;
             self.holding_up -= usize::from(!std::mem::take(&mut slot.slow));
             if std::mem::take(&mut slot.congested) {
                 self.broker.set_congested(slot.id, false, now);
             }
+        }
+        let slot = &mut self.slots[key];
+        if slot.stuffed && waiting <= full / 2 {
+            slot.stuffed = false;
+            self.unblocked.push(slot.id);
+            self.reading_is_paused(now);
         }
     }
 
