@@ -214,6 +214,12 @@ impl Broker {
         self.batch.deadline().is_some()
     }
 
+    /// Operations wait to be taken, and are not held.
+    #[must_use]
+    pub fn has_batch(&self) -> bool {
+        !self.failed && self.batch.memory() > 0 && self.batch.deadline().is_none()
+    }
+
     /// Memory of the operations that the next batch will hold so far, in bytes. The store bounds the size of one batch, so a
     /// driver takes it before it grows large.
     #[must_use]

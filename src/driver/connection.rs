@@ -36,7 +36,12 @@ pub async fn serve(shell: Rc<Shell>, id: ConnId, mut read: OwnedReadHalf) {
         match poll_fn(|cx| poll_turn(&shell, id, &mut read, cx)).await {
             Read::Bytes(_, Turn::End) => break linger(&shell, id, &mut read).await,
             Read::Bytes(_, Turn::Congested) => wait_for_drain(&shell).await,
-            Read::Bytes(_, Turn::Blocked) => wait_for_answer(&shell, id).await,
+            Read::Bytes(_, Turn::Blocked) => {
+                wait_for_answer(&shell, id).await;
+                if shell.hub.borrow().is_ending(id) {
+                    break linger(&shell, id, &mut read).await;
+                }
+            }
             // The kernel has more: let the others have their turn, and the flusher.
             Read::Bytes(READ_BYTES, Turn::Continue) => tokio::task::yield_now().await,
             Read::Bytes(..) => {}

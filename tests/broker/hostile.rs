@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use tidegate_mqtt::ReasonCode;
 
-use crate::harness::{Client, Gateway, Login, Message, PATIENCE, Random, Version, for_all_versions};
+use crate::harness::{
+    Client, Gateway, Login, Message, PATIENCE, Random, Version, eventually, for_all_versions,
+};
 
 const MIB: u64 = 1 << 20;
 
@@ -315,4 +317,46 @@ fn clients_that_come_and_go_by_the_thousand_leave_nothing_behind() {
     assert!(grown < 8 * MIB, "{grown} bytes of memory after 3,000 visitors");
     let totals = gateway.status()["queues_total"].clone();
     assert_eq!((&totals["messages"], &totals["bytes"]), (&0.into(), &0.into()));
+}
+
+fn descriptors(gateway: &Gateway) -> usize {
+    std::fs::read_dir(format!("/proc/{}/fd", gateway.pid().as_raw_nonzero())).unwrap().count()
+}
+
+#[test]
+fn a_client_that_says_goodbye_and_reads_nothing_costs_no_descriptor_for_long() {
+    let gateway = Gateway::start();
+    let mut publisher = Login::fresh(Version::V5, "publisher").open(gateway.address()).unwrap();
+    publisher.ping().unwrap();
+    let before = descriptors(&gateway);
+    let mut stuck: Vec<Client> = (0..3)
+        .map(|n| Login::fresh(Version::V5, &format!("stuck-{n}")).receive_buffer(4096))
+        .map(|login| login.open(gateway.address()).unwrap())
+        .collect();
+    stuck.iter_mut().for_each(|client| client.subscribe("load", 0).unwrap());
+    (0..FLOOD).for_each(|number| publisher.send(&numbered("load", number, 0)).unwrap());
+    publisher.ping().unwrap();
+    assert_eq!(descriptors(&gateway), before + stuck.len());
+    // Their sockets stay open, and full.
+    stuck.iter_mut().for_each(|client| client.raw(&[0xe0, 0]).unwrap());
+    eventually("their descriptors are free again", PATIENCE, || match descriptors(&gateway) {
+        now if now == before => Ok(()),
+        now => Err(format!("{now} instead of {before}")),
+    });
+}
+
+#[test]
+fn a_client_that_never_reads_its_answers_is_not_read_either() {
+    let gateway = Gateway::start();
+    let login = Login::fresh(Version::V5, "asker").receive_buffer(4096);
+    let asker = login.open(gateway.address()).unwrap();
+    let before = gateway.rss();
+    let mut socket = asker.writer().unwrap();
+    socket.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
+    let pings = [0xc0, 0].repeat(32 << 10);
+    // 64 MiB of questions, unless the broker stops to take them.
+    let taken = (0..1024).take_while(|_| std::io::Write::write_all(&mut socket, &pings).is_ok()).count();
+    let grown = gateway.rss().saturating_sub(before);
+    assert!(taken < 1024 && grown < 16 * MIB, "{grown} bytes of memory after {taken} writes");
+    gateway.assert_serves();
 }
