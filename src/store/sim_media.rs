@@ -148,16 +148,6 @@ impl SimMedia {
         self.state().fuel = Some(operations.max(1));
     }
 
-    /// The power fails now.
-    pub fn cut_power(&self) {
-        self.state().fuel = Some(0);
-    }
-
-    /// The power will not fail.
-    pub fn keep_power(&self) {
-        self.state().fuel = None;
-    }
-
     /// The power has failed.
     #[must_use]
     pub fn is_off(&self) -> bool {
@@ -167,6 +157,57 @@ impl SimMedia {
     /// The `n`th sync from now on fails.
     pub fn fail_sync(&self, n: u64) {
         self.state().sync_error_in = Some(n);
+    }
+
+    /// Every `n`th sync does nothing and says otherwise.
+    pub fn lie_every(&self, n: u64) {
+        self.state().lie_every = Some(n);
+    }
+
+    /// Bounds the medium; what is written already counts.
+    pub fn set_capacity(&self, bytes: Option<u64>) {
+        self.state().capacity = bytes;
+    }
+
+    /// Nothing is left, and what was reserved is gone as well: only pages up to the file's end that were written stay.
+    pub fn fill_up(&self) {
+        let mut state = self.state();
+        let written = state.written.clone();
+        state.used = written;
+        state.capacity = Some(state.used.len() as u64 * PAGE);
+    }
+
+    /// Calls `interlude` after each write at or behind `from`, but not from inside itself.
+    pub fn set_interlude(&self, from: u64, interlude: Option<Interlude>) {
+        self.state().interlude = interlude.map(|call| (from, call));
+    }
+
+    /// What the disk holds after the power failed: `random` decides.
+    pub fn after_power_cut(&self, style: CutStyle, random: &mut dyn FnMut() -> u64) -> Self {
+        let state = self.state();
+        let mut image = state.durable.clone();
+        for change in &state.unsynced {
+            match change {
+                Change::SetLen(_) if random().is_multiple_of(2) => {}
+                Change::SetLen(_) => apply(&mut image, change),
+                Change::Write { offset, data } => apply_part(&mut image, *offset, data, style, random),
+            }
+        }
+        Self::holding(image)
+    }
+}
+
+/// For whole processes on the medium.
+#[cfg(feature = "simulation")]
+impl SimMedia {
+    /// The power fails now.
+    pub fn cut_power(&self) {
+        self.state().fuel = Some(0);
+    }
+
+    /// The power will not fail.
+    pub fn keep_power(&self) {
+        self.state().fuel = None;
     }
 
     /// The `n`th write from now on fails half done.
@@ -205,29 +246,6 @@ impl SimMedia {
         (state.sync_error_in, state.write_error_in) = (None, None);
     }
 
-    /// Every `n`th sync does nothing and says otherwise.
-    pub fn lie_every(&self, n: u64) {
-        self.state().lie_every = Some(n);
-    }
-
-    /// Bounds the medium; what is written already counts.
-    pub fn set_capacity(&self, bytes: Option<u64>) {
-        self.state().capacity = bytes;
-    }
-
-    /// Nothing is left, and what was reserved is gone as well: only pages up to the file's end that were written stay.
-    pub fn fill_up(&self) {
-        let mut state = self.state();
-        let written = state.written.clone();
-        state.used = written;
-        state.capacity = Some(state.used.len() as u64 * PAGE);
-    }
-
-    /// Calls `interlude` after each write at or behind `from`, but not from inside itself.
-    pub fn set_interlude(&self, from: u64, interlude: Option<Interlude>) {
-        self.state().interlude = interlude.map(|call| (from, call));
-    }
-
     /// What the next process finds after this one was killed: everything written, synced or not.
     #[must_use]
     pub fn after_kill(&self) -> Self {
@@ -244,20 +262,6 @@ impl SimMedia {
             ..State::default()
         };
         Self { state: Mutex::new(kept) }
-    }
-
-    /// What the disk holds after the power failed: `random` decides.
-    pub fn after_power_cut(&self, style: CutStyle, random: &mut dyn FnMut() -> u64) -> Self {
-        let state = self.state();
-        let mut image = state.durable.clone();
-        for change in &state.unsynced {
-            match change {
-                Change::SetLen(_) if random().is_multiple_of(2) => {}
-                Change::SetLen(_) => apply(&mut image, change),
-                Change::Write { offset, data } => apply_part(&mut image, *offset, data, style, random),
-            }
-        }
-        Self::holding(image)
     }
 }
 
