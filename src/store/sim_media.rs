@@ -125,10 +125,6 @@ fn apply(image: &mut Vec<u8>, change: &Change) {
     }
 }
 
-#[cfg_attr(
-    not(feature = "simulation"),
-    expect(dead_code, reason = "the simulator uses more of it than the unit tests")
-)]
 impl SimMedia {
     /// A medium that holds `image`, all of it durable.
     #[must_use]
