@@ -101,6 +101,9 @@ pub struct Limits {
     pub topic_aliases_max: u16,
     /// Milliseconds that a batch nobody waits for may linger in memory.
     pub store_linger_millis: u32,
+    /// Milliseconds that a publisher's acknowledgement may be held, so that a message which all its consumers settle meanwhile
+    /// is never written; 0: not at all.
+    pub hold_millis: u32,
 }
 
 const MIB: u64 = 1 << 20;
@@ -140,6 +143,7 @@ impl Default for Limits {
             will_grace_secs: 30,
             topic_aliases_max: 32,
             store_linger_millis: 500,
+            hold_millis: 0,
         }
     }
 }

@@ -189,7 +189,7 @@ fn report(format: LogFormat, lines: usize) -> String {
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
-    use std::sync::mpsc::{Receiver, channel};
+    use std::sync::mpsc::{Receiver, sync_channel};
 
     use super::*;
 
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn a_reader_that_stalls_costs_lines_and_never_time_and_their_number_is_told() {
-        let (open, gate) = channel();
+        let (open, gate) = sync_channel(1);
         let text: Arc<Mutex<Vec<u8>>> = Arc::default();
         let (lines, guard) = lines(Sink { text: Arc::clone(&text), gate: Some(gate) }, LogFormat::Human);
         let subscriber = tracing_subscriber::registry().with(layer(LogFormat::Human, false, lines));

@@ -309,10 +309,23 @@ impl Message {
             + self.0.properties.as_ref().map_or(0, |p| p.encoded_len() + 128)
     }
 
+    /// Tells this message from every other one that is alive; clones are the same message.
+    #[must_use]
+    pub fn address(&self) -> usize {
+        Arc::as_ptr(&self.0) as usize
+    }
+
     /// Appends the stored encoding: exactly [`size`](Self::size) bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let m = &*self.0;
         let before = out.len();
+        self.encode_head(out);
+        out.extend_from_slice(self.payload());
+        assert_eq!(out.len() - before, self.0.size as usize, "a record is as long as it was counted");
+    }
+
+    /// Appends the stored encoding up to the payload, which follows as it is.
+    pub fn encode_head(&self, out: &mut Vec<u8>) {
+        let m = &*self.0;
         let mut flags = m.qos as u8;
         flags |= if m.retain { FLAG_RETAIN } else { 0 };
         flags |= if m.expires.is_some() { FLAG_EXPIRES } else { 0 };
@@ -328,8 +341,6 @@ impl Message {
             put_varint(out, p.encoded_len() as u64);
             p.encode(out);
         }
-        out.extend_from_slice(self.payload());
-        assert_eq!(out.len() - before, m.size as usize, "a record is as long as it was counted");
     }
 
     /// Reads one whole record. Copies, unless `record` is large (then the payload shares its buffer).

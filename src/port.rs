@@ -8,6 +8,10 @@ use crate::broker::api::{ClientCommand, ClientEvent};
 /// Commands that may wait for the broker, in messages.
 pub const PORT_COMMANDS_MAX: usize = 256;
 
+/// QoS 0 messages that may wait for the link; those beyond are dropped. They have places of their own, so that they take none
+/// from what must not be lost.
+pub const PORT_UNQUEUED_MAX: usize = 256;
+
 /// The link's end. Dropping it ends the connection (`ClientCommand::Lost`).
 #[derive(Debug)]
 pub struct Port {
@@ -30,7 +34,8 @@ pub struct PortPeer {
 #[must_use]
 pub fn port(receive_max: u16) -> (Port, PortPeer) {
     let (command_tx, command_rx) = mpsc::channel(PORT_COMMANDS_MAX);
-    let (event_tx, event_rx) = mpsc::channel(2 * usize::from(receive_max) + PORT_COMMANDS_MAX + 16);
+    let never_lost = 2 * usize::from(receive_max) + PORT_COMMANDS_MAX + 16;
+    let (event_tx, event_rx) = mpsc::channel(never_lost + PORT_UNQUEUED_MAX);
     (Port { commands: command_tx, events: event_rx }, PortPeer { commands: command_rx, events: event_tx })
 }
 

@@ -1,4 +1,4 @@
-//! The smallest HTTP client that reads the admin interface: one GET, one answer, then the connection is closed.
+//! The smallest HTTP client that reads the admin interface: one request, one answer, then the connection is closed.
 //!
 //! Bounds: [`ANSWER_BYTES_MAX`] and [`ANSWER_MILLIS_MAX`] for a whole answer.
 
@@ -43,7 +43,17 @@ pub enum ClientError {
 pub fn get(socket: &Path, path: &str) -> Result<String, ClientError> {
     let stream =
         UnixStream::connect(socket).map_err(|error| refused(error, || socket.display().to_string()))?;
-    exchange(stream, path, UnixStream::set_read_timeout, UnixStream::set_write_timeout)
+    exchange(stream, "GET", path, UnixStream::set_read_timeout, UnixStream::set_write_timeout)
+}
+
+/// The body of the answer to a POST without a body of its own.
+///
+/// # Errors
+/// See [`ClientError`].
+pub fn post(socket: &Path, path: &str) -> Result<String, ClientError> {
+    let stream =
+        UnixStream::connect(socket).map_err(|error| refused(error, || socket.display().to_string()))?;
+    exchange(stream, "POST", path, UnixStream::set_read_timeout, UnixStream::set_write_timeout)
 }
 
 /// The body at `path` of the admin interface on a TCP address.
@@ -53,7 +63,7 @@ pub fn get(socket: &Path, path: &str) -> Result<String, ClientError> {
 pub fn get_tcp(address: SocketAddr, path: &str) -> Result<String, ClientError> {
     let stream = TcpStream::connect_timeout(&address, Duration::from_millis(ANSWER_MILLIS_MAX))
         .map_err(|error| refused(error, || address.to_string()))?;
-    exchange(stream, path, TcpStream::set_read_timeout, TcpStream::set_write_timeout)
+    exchange(stream, "GET", path, TcpStream::set_read_timeout, TcpStream::set_write_timeout)
 }
 
 fn refused(error: io::Error, place: impl FnOnce() -> String) -> ClientError {
@@ -67,6 +77,7 @@ type SetTimeout<S> = fn(&S, Option<Duration>) -> io::Result<()>;
 
 fn exchange<S: Read + Write>(
     mut stream: S,
+    method: &str,
     path: &str,
     set_read_timeout: SetTimeout<S>,
     set_write_timeout: SetTimeout<S>,
@@ -76,7 +87,7 @@ fn exchange<S: Read + Write>(
     }
     let end = Instant::now() + Duration::from_millis(ANSWER_MILLIS_MAX);
     set_write_timeout(&stream, Some(Duration::from_millis(ANSWER_MILLIS_MAX)))?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: tidegate\r\nConnection: close\r\n\r\n")?;
+    write!(stream, "{method} {path} HTTP/1.1\r\nHost: tidegate\r\nConnection: close\r\n\r\n")?;
     let mut answer = Vec::new();
     let mut chunk = [0; 16 << 10];
     loop {

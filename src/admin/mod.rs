@@ -1,5 +1,5 @@
 //! The admin interface: health, metrics and status over HTTP, on a Unix socket beside the store and, if asked for, on a
-//! loopback TCP address. It reads and never changes anything.
+//! loopback TCP address. It reads and never changes anything, but for jobs of the store on the socket (see [`store`]).
 //!
 //! It runs on the side thread's runtime and asks the driver for a [`Status`] through a bounded channel; a driver that does not
 //! answer in time is reported as not live and costs nothing else. Bounds: [`guard::CONNECTIONS_MAX`] connections for each
@@ -12,6 +12,7 @@ mod http;
 pub mod metrics;
 mod socket;
 pub mod status;
+pub mod store;
 pub mod table;
 
 use std::io;
@@ -23,6 +24,8 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 
 pub use status::Status;
+
+use crate::store::StoreTools;
 
 /// Requests for a snapshot that may wait for the driver.
 pub const STATUS_REQUESTS_MAX: usize = 16;
@@ -99,6 +102,19 @@ pub async fn serve(
     source: StatusSource,
     shutdown: watch::Receiver<bool>,
 ) -> io::Result<()> {
+    serve_with_store(options, source, None, shutdown).await
+}
+
+/// As [`serve`], with the store's figures and jobs on the socket.
+///
+/// # Errors
+/// As [`serve`].
+pub async fn serve_with_store(
+    options: AdminOptions,
+    source: StatusSource,
+    tools: Option<StoreTools>,
+    shutdown: watch::Receiver<bool>,
+) -> io::Result<()> {
     let local = socket::bind(&options.socket).await?;
     let remote = match options.http {
         Some(address) => Some(bind_loopback(address).await?),
@@ -106,7 +122,8 @@ pub async fn serve(
     };
     tracing::info!(socket = %options.socket.display(), http = ?options.http, "the admin interface is up");
     let router = http::router(source);
-    let on_socket = serve_on(local, router.clone(), shutdown.clone());
+    let owners = tools.map_or_else(|| router.clone(), |tools| router.clone().merge(store::router(tools)));
+    let on_socket = serve_on(local, owners, shutdown.clone());
     let on_address = async {
         match remote {
             Some(listener) => serve_on(listener, router, shutdown.clone()).await,

@@ -23,8 +23,17 @@ impl Broker {
             return true;
         }
         session.waiting += 1;
-        self.wait(key, after, conn, event);
+        self.wait(key, after, conn, event, None);
         false
+    }
+
+    /// Sends the acknowledgement of a message when the batch being built is durable, or when everybody has settled the
+    /// message, which is all that it waits for: it stands at `place` of the batch.
+    pub(super) fn answer_held(&mut self, key: SessionKey, place: Option<usize>, event: ClientEvent) {
+        let session = &mut self.sessions[key as usize];
+        let Some(conn) = session.conn else { return };
+        session.waiting += 1;
+        self.wait(key, Some(self.batch.id()), conn, event, place);
     }
 
     /// Sends the delivery `event` when the batch `after` is durable, and never before an earlier delivery of the session.
@@ -37,20 +46,30 @@ impl Broker {
             return;
         }
         session.held += 1;
-        self.wait(key, after, conn, event);
+        self.wait(key, after, conn, event, None);
     }
 
-    fn wait(&mut self, session: SessionKey, after: Option<BatchId>, conn: ConnId, event: ClientEvent) {
+    fn wait(
+        &mut self,
+        session: SessionKey,
+        after: Option<BatchId>,
+        conn: ConnId,
+        event: ClientEvent,
+        place: Option<usize>,
+    ) {
         if after == Some(self.batch.id()) {
-            self.batch.make_urgent();
+            match event {
+                ClientEvent::Published { .. } => self.batch.make_awaited(),
+                _ => self.batch.make_urgent(),
+            }
         }
-        self.waiters.push(Waiter { batch: after.unwrap_or_default(), session, conn, event });
+        self.waiters.push(Waiter { batch: after.unwrap_or_default(), place, session, conn, event });
     }
 
     /// Everything up to `through` is durable.
     pub(super) fn release_waiters(&mut self, through: BatchId, now: Now) {
         self.committed = self.committed.max(through);
-        while let Some(waiter) = self.waiters.next_durable(self.committed) {
+        while let Some(waiter) = self.waiters.next_durable(self.committed, &self.batch) {
             let Some(session) = self.sessions.get_mut(waiter.session as usize) else { continue };
             if session.conn != Some(waiter.conn) {
                 continue;
@@ -92,15 +111,13 @@ impl Broker {
             self.batch.delete(Space::OutboundQos2, qos2_key(number, id.get()));
         }
         self.settle_in_queue(&slot, accepted);
+        if self.limits.hold_millis > 0 {
+            self.release_waiters(self.committed, now);
+        }
         self.pump_session(key, now);
     }
 
     fn settle_in_queue(&mut self, slot: &Slot, accepted: bool) {
-        if accepted {
-            self.stats.settled += 1;
-        } else {
-            self.stats.settled_refused += 1;
-        }
         if let Some(held) = &slot.held {
             self.budget.sub(entry_memory(&held.message), false);
         }
@@ -108,8 +125,14 @@ impl Broker {
         if queue.serial() != slot.queue.serial {
             return;
         }
+        if accepted {
+            self.stats.settled += 1;
+        } else {
+            self.stats.settled_refused += 1;
+        }
         queue.settle(slot.size, accepted);
-        self.batch.settle(queue, slot.seq, slot.size);
+        self.stats.never_written += u64::from(self.batch.settle(queue, slot.seq, slot.size));
+        self.demote_queue(slot.queue.key);
     }
 
     /// PUBREC. The message is settled and the new stage stored in one batch; PUBREL leaves after it.

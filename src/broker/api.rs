@@ -202,7 +202,7 @@ pub enum SubscribeOutcome {
 /// Why a connection request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Empty client identifier with a session that is to be kept (MQTT-3.1.3-8), or one that is too long.
+    /// The client identifier is too long.
     ClientIdInvalid,
     /// A limit is reached, or the store is full.
     QuotaExceeded,
@@ -253,7 +253,7 @@ pub struct Connected {
     pub assigned_client_id: Option<Box<str>>,
     /// Life after the connection, as granted.
     pub expiry: SessionExpiry,
-    /// Packet identifiers of QoS 2 messages that were received on an earlier connection and not yet released.
+    /// Packet identifiers of QoS 2 messages that were received on an earlier connection, are durable and not yet released.
     pub unreleased: Vec<ReplyTag>,
 }
 

@@ -15,6 +15,10 @@ impl Broker {
     /// When an invariant does not hold.
     pub fn check(&self) {
         self.check_queues();
+        let s = &self.stats;
+        let gone =
+            s.settled + s.settled_refused + s.dropped_expired + s.dropped_oldest + s.dropped_with_session;
+        assert_eq!(s.enqueued + s.restored, gone + self.gauges().queued, "I4: every copy is accounted for");
         for (key, session) in &self.sessions {
             self.check_session(key as u32, session);
         }

@@ -87,9 +87,6 @@ impl Broker {
 
     fn check_connect(&self, request: &ConnectRequest, client_id: &str) -> Result<(), Refusal> {
         let kept = request.expiry != SessionExpiry::WithConnection;
-        if request.client_id.is_empty() && !request.clean_start && request.expiry == SessionExpiry::Never {
-            return Err(Refusal::ClientIdInvalid);
-        }
         if client_id.len() > usize::from(self.limits.client_id_bytes_max) {
             return Err(Refusal::ClientIdInvalid);
         }
@@ -103,7 +100,9 @@ impl Broker {
             return Ok(());
         }
         let others = self.sessions.len() - usize::from(old.is_some());
-        if (others >= self.limits.sessions_max as usize && !request.internal) || (kept && self.full) {
+        if (others >= self.limits.sessions_max as usize && !request.internal)
+            || (kept && self.full && !old.is_some_and(Session::is_durable))
+        {
             return Err(Refusal::QuotaExceeded);
         }
         Ok(())
@@ -219,7 +218,7 @@ impl Broker {
             session_present,
             assigned_client_id,
             expiry: session.expiry,
-            unreleased: session.inbound.tags(),
+            unreleased: session.inbound.durable_tags(self.committed),
         };
         if self.answer(key, after, ClientEvent::Connected(Box::new(connected))) {
             self.open(key, now);

@@ -1,7 +1,7 @@
 //! Delivery: from a queue to a client's window.
 
 use crate::broker::Broker;
-use crate::broker::api::{ClientEvent, Delivery};
+use crate::broker::api::{ClientEvent, Delivery, DeliveryId};
 use crate::broker::effects::Effect;
 use crate::limits::Overflow;
 use crate::message::{DeliveryOptions, Message, Qos};
@@ -13,6 +13,9 @@ use crate::session::inflight::{Held, Slot, Stage};
 use crate::session::rows::{encode_outbound, qos2_key};
 use crate::store::contract::{BatchId, Seq, Space};
 use crate::time::Now;
+
+/// A queue without a copy in the store may hold this part of the memory for queues before it gets one.
+const VOLATILE_SHARE: usize = 8;
 
 /// A message on its way from a queue to a client.
 #[derive(Debug)]
@@ -80,6 +83,11 @@ impl Broker {
         let memory = entry_memory(message);
         let queue = &mut self.queues[key as usize];
         if queue.is_volatile() {
+            if !self.full && self.is_short_of_memory(key, memory) {
+                self.queues[key as usize].keep(seq, message.clone(), options, &mut self.budget);
+                self.promote_queue(key, true);
+                return;
+            }
             if !self.make_volatile_room(key, memory) {
                 self.queues[key as usize].drop_appended(seq, message.size());
                 self.stats.dropped_new += 1;
@@ -94,6 +102,14 @@ impl Broker {
             }
         }
         self.queues[key as usize].keep(seq, message.clone(), options, &mut self.budget);
+    }
+
+    /// A queue without a copy in the store has outgrown its share of the memory, or there is none left: its messages go to disk
+    /// before any of them would have to be dropped.
+    fn is_short_of_memory(&self, key: QueueKey, memory: usize) -> bool {
+        let share = self.budget.bytes_max() / VOLATILE_SHARE;
+        let own = self.queues[key as usize].window_memory() + memory;
+        own > share.max(self.limits.queue_window_bytes_max as usize) || !self.budget.has_volatile_room(memory)
     }
 
     /// Room for one more message of a queue that has no copy in the store. Memory is first taken from windows that can be
@@ -148,8 +164,36 @@ impl Broker {
         }
     }
 
-    /// Delivers what waits for the session while its window is free: its own queue first, then its shared subscriptions.
+    /// Delivers what waits for the session while its window is free. Its own queue and its shared subscriptions take turns in
+    /// coming first, but what is to be sent again comes before everything else.
     pub(super) fn pump_session(&mut self, key: SessionKey, now: Now) {
+        let session = &mut self.sessions[key as usize];
+        if session.groups.is_empty() {
+            self.pump_own(key, now);
+        } else {
+            session.groups_first = !session.groups_first;
+            let groups_first = session.groups_first && session.resend.is_empty();
+            if groups_first {
+                self.pump_groups(key, now);
+            }
+            self.pump_own(key, now);
+            if !groups_first {
+                self.pump_groups(key, now);
+            }
+        }
+        self.wake_retained(key);
+    }
+
+    fn pump_groups(&mut self, key: SessionKey, now: Now) {
+        let session = &self.sessions[key as usize];
+        if session.takes(0, self.limits.inflight_bytes_max) {
+            for group in session.groups.clone() {
+                self.pump_group(group, now);
+            }
+        }
+    }
+
+    fn pump_own(&mut self, key: SessionKey, now: Now) {
         let bytes_max = self.limits.inflight_bytes_max;
         let own = self.sessions[key as usize].queue;
         loop {
@@ -169,41 +213,28 @@ impl Broker {
             self.send(key, Outgoing { queue, seq, message, options, held: None, after: None });
         }
         self.refill(own);
-        let session = &self.sessions[key as usize];
-        if !session.groups.is_empty() && session.takes(0, bytes_max) {
-            for group in session.groups.clone() {
-                self.pump_group(group, now);
-            }
-        }
-        self.wake_retained(key);
     }
 
     /// Puts a message under way to a session that takes it.
     pub(super) fn send(&mut self, key: SessionKey, out: Outgoing<'_>) {
+        let qos = out.options.qos;
         let session = &mut self.sessions[key as usize];
-        let is_qos2 = out.options.qos == Qos::ExactlyOnce;
-        let stage = if is_qos2 { Stage::AwaitReceived } else { Stage::AwaitAck };
         let parked = if out.held.is_none() && !session.resend.is_empty() {
             session.resend.remove(&out.seq).and_then(|id| session.inflight.remove(id))
         } else {
             None
         };
-        let mut after = out.after;
         let id = match &parked {
             Some(slot) => slot.id,
             None => session.inflight.next_id().expect("the window leaves identifiers free"),
         };
-        let mut has_row = parked.as_ref().is_some_and(|slot| slot.has_row);
-        if is_qos2 && let Some(number) = session.number {
-            if !has_row {
-                let row = encode_outbound(stage, out.seq);
-                self.batch.put(Space::OutboundQos2, qos2_key(number, id.get()), row);
-                session.qos2_batch = self.batch.id();
-                has_row = true;
-            }
-            after = after.max(Some(session.qos2_batch));
+        let (mut stage, mut has_row, mut after) = (Stage::AwaitAck, false, out.after);
+        if qos == Qos::ExactlyOnce {
+            stage = Stage::AwaitReceived;
+            has_row = session.is_durable();
+            after = after.max(self.remember(key, id, out.seq, parked.as_ref()));
         }
-        session.inflight.insert(Slot {
+        let slot = Slot {
             id,
             stage,
             has_row,
@@ -212,18 +243,38 @@ impl Broker {
             queue: out.queue,
             batch: after.unwrap_or_default(),
             held: out.held,
-        });
-        self.stats.delivered[out.options.qos as usize] += 1;
+        };
+        self.sessions[key as usize].inflight.insert(slot);
+        self.stats.delivered[qos as usize] += 1;
         self.stats.delivered_bytes += u64::from(out.message.size());
         self.stats.redelivered += u64::from(parked.is_some());
         let delivery = Delivery {
             id: Some(id),
             message: out.message.clone(),
-            qos: out.options.qos,
+            qos,
             retain: out.options.retain,
             duplicate: parked.is_some(),
             subscription_ids: out.options.subscription_ids,
         };
         self.send_ordered(key, after, ClientEvent::Deliver(delivery));
+    }
+
+    /// Stores the identifier of a durable session's QoS 2 delivery, unless that was done before; returns the batch that must be
+    /// durable before the delivery leaves.
+    fn remember(
+        &mut self,
+        key: SessionKey,
+        id: DeliveryId,
+        seq: Seq,
+        parked: Option<&Slot>,
+    ) -> Option<BatchId> {
+        let session = &mut self.sessions[key as usize];
+        let number = session.number?;
+        if !parked.is_some_and(|slot| slot.has_row) {
+            let row = encode_outbound(Stage::AwaitReceived, seq);
+            self.batch.put(Space::OutboundQos2, qos2_key(number, id.get()), row);
+            session.qos2_batch = self.batch.id();
+        }
+        Some(session.qos2_batch)
     }
 }

@@ -97,7 +97,7 @@ impl Broker {
             }
         }
         let queue = &mut self.queues[own as usize];
-        if !queue.is_volatile() {
+        if queue.is_lasting() {
             queue.rewind(first, &mut self.budget);
         }
         self.sessions[key as usize].inflight.shrink();

@@ -5,12 +5,14 @@
 
 use std::collections::VecDeque;
 
+use hashbrown::HashMap;
+
 use crate::broker::api::{ClientEvent, ConnId};
 use crate::message::Message;
 use crate::queue::Queue;
 use crate::session::SessionKey;
 use crate::store::contract::{Batch, BatchId, Op, PageRequest, QueueId, Seq, Space, Target, Targets};
-use crate::time::Wall;
+use crate::time::{Mono, Now};
 
 /// Something for the driver to do, in order.
 #[derive(Clone, Debug)]
@@ -22,17 +24,43 @@ pub enum Effect {
 }
 
 /// The batch that is being built. Its identifier is the one it will have if anything joins it.
+///
+/// It may be *held*: publishers' acknowledgements alone wait for it, and the time they may be held is not over. A message that
+/// is settled while its batch is held leaves the batch again, queue by queue; the store never hears of it.
 #[derive(Debug)]
 pub(super) struct Building {
     id: BatchId,
+    /// A message that all queues have settled keeps its place, without targets.
     ops: Vec<Op>,
     memory: usize,
     urgent: bool,
+    /// Acknowledgements wait that may be held.
+    waited_for: bool,
+    /// Nothing is held beyond this point.
+    deadline: Option<Mono>,
+    hold_millis: u32,
+    /// Operations without targets.
+    void: usize,
+    /// Where each message of the batch is, while it may leave again.
+    places: HashMap<(QueueId, Seq), u32>,
 }
 
+/// A batch is held only up to this size, in bytes of memory.
+const HELD_BYTES_MAX: usize = 1 << 20;
+
 impl Building {
-    pub(super) fn new() -> Self {
-        Self { id: BatchId(1), ops: Vec::new(), memory: 0, urgent: false }
+    pub(super) fn new(hold_millis: u32) -> Self {
+        Self {
+            id: BatchId(1),
+            ops: Vec::new(),
+            memory: 0,
+            urgent: false,
+            waited_for: false,
+            deadline: None,
+            hold_millis,
+            void: 0,
+            places: HashMap::new(),
+        }
     }
 
     pub(super) fn id(&self) -> BatchId {
@@ -49,14 +77,59 @@ impl Building {
         self.urgent = true;
     }
 
-    pub(super) fn enqueue(&mut self, message: Message, targets: Targets) {
-        self.memory += message.memory() + size_of::<Op>() + (targets.len() - 1) * size_of::<Target>();
-        self.ops.push(Op::Enqueue { message, targets });
+    /// A publisher waits for this batch: its acknowledgement may be held.
+    pub(super) fn make_awaited(&mut self) {
+        if self.hold_millis == 0 { self.urgent = true } else { self.waited_for = true }
     }
 
-    /// The message `seq` of a durable queue is done with. Runs grow where they stand.
-    pub(super) fn settle(&mut self, queue: &mut Queue, seq: Seq, size: u32) {
-        let Some(id) = queue.id() else { return };
+    /// Whatever is in the batch must get to the store in this turn.
+    pub(super) fn end_hold(&mut self) {
+        self.deadline = Some(Mono(0));
+    }
+
+    /// When the batch must go, if it is held.
+    pub(super) fn deadline(&self) -> Option<Mono> {
+        self.deadline.filter(|_| !self.ops.is_empty())
+    }
+
+    /// Something was to be written, or somebody waits for it, but nothing is left: it will not be submitted.
+    pub(super) fn is_void_as_a_whole(&self) -> bool {
+        self.ops.len() == self.void && (self.void > 0 || self.waited_for)
+    }
+
+    /// All that wanted the message at `place` of batch `batch` have settled it: it is not going to be written.
+    pub(super) fn is_void(&self, batch: BatchId, place: usize) -> bool {
+        batch == self.id
+            && matches!(self.ops.get(place), Some(Op::Enqueue { targets, .. }) if targets.is_empty())
+    }
+
+    /// A message joins its queues; returns the operation's place.
+    pub(super) fn enqueue(&mut self, message: Message, targets: Targets) -> usize {
+        self.memory += message.memory() + size_of::<Op>() + (targets.len() - 1) * size_of::<Target>();
+        if self.hold_millis > 0 {
+            let place = u32::try_from(self.ops.len()).unwrap_or(u32::MAX);
+            self.places.extend(targets.iter().map(|target| ((target.queue, target.seq), place)));
+        }
+        self.ops.push(Op::Enqueue { message, targets });
+        self.ops.len() - 1
+    }
+
+    /// The message `seq` of a queue is done with; 0: it was handed out before the queue had a copy in the store. Runs grow
+    /// where they stand. Returns whether a message has left the batch for good.
+    pub(super) fn settle(&mut self, queue: &mut Queue, seq: Seq, size: u32) -> bool {
+        let Some(id) = queue.id().filter(|_| seq > 0) else { return false };
+        if self.hold_millis > 0 && queue.is_lasting() && queue.may_leave_out(seq) && self.take_out(id, seq) {
+            queue.left_out();
+            return true;
+        }
+        self.settle_stored(queue, seq, size);
+        false
+    }
+
+    /// As [`settle`](Self::settle) for a message that does not leave the batch: it goes on somewhere else.
+    pub(super) fn settle_stored(&mut self, queue: &mut Queue, seq: Seq, size: u32) {
+        let Some(id) = queue.id().filter(|_| seq > 0) else { return };
+        queue.is_stored(seq);
         let (batch, at) = queue.settle_mark;
         if batch == self.id
             && queue.is_older_than_batch(seq, self.id)
@@ -70,6 +143,15 @@ impl Building {
         queue.settle_mark = (self.id, u32::try_from(self.ops.len()).unwrap_or(u32::MAX));
         self.memory += size_of::<Op>();
         self.ops.push(Op::Settle { queue: id, first: seq, count: 1, bytes: u64::from(size) });
+    }
+
+    /// Takes a queue's message out of the batch, if it is there.
+    fn take_out(&mut self, queue: QueueId, seq: Seq) -> bool {
+        let Some(place) = self.places.remove(&(queue, seq)) else { return false };
+        let Some(Op::Enqueue { targets, .. }) = self.ops.get_mut(place as usize) else { return false };
+        targets.retain(|target| target.queue != queue);
+        self.void += usize::from(targets.is_empty());
+        true
     }
 
     pub(super) fn create_queue(&mut self, queue: QueueId) {
@@ -92,18 +174,36 @@ impl Building {
         self.ops.push(Op::Delete { space, key });
     }
 
-    pub(super) fn take(&mut self, wall: Wall) -> Option<Batch> {
-        if self.ops.is_empty() {
-            assert!(!self.urgent, "I1: nobody waits for a batch that will never be");
+    /// What is to be submitted now. `None`: nothing is there, or it is held.
+    pub(super) fn take(&mut self, now: Now) -> Option<Batch> {
+        if self.ops.len() == self.void {
+            assert!(!self.urgent || self.hold_millis > 0, "I1: nobody waits for a batch that will never be");
+            self.reset();
             return None;
         }
+        if self.waited_for && !self.urgent && self.memory < HELD_BYTES_MAX {
+            let deadline = *self.deadline.get_or_insert(now.mono.plus_millis(self.hold_millis.into()));
+            if now.mono < deadline {
+                return None;
+            }
+        }
         let room = self.ops.len().min(OPS_KEPT_MAX);
-        let ops = std::mem::replace(&mut self.ops, Vec::with_capacity(room));
-        let batch = Batch { id: self.id, ops, urgent: self.urgent, wall, memory: self.memory };
+        let mut ops = std::mem::replace(&mut self.ops, Vec::with_capacity(room));
+        if self.void > 0 {
+            ops.retain(|op| !matches!(op, Op::Enqueue { targets, .. } if targets.is_empty()));
+        }
+        let urgent = self.urgent || self.waited_for;
+        let batch = Batch { id: self.id, ops, urgent, wall: now.wall, memory: self.memory };
         self.id = BatchId(self.id.0 + 1);
-        self.memory = 0;
-        self.urgent = false;
+        self.reset();
         Some(batch)
+    }
+
+    fn reset(&mut self) {
+        self.ops.clear();
+        self.places.clear();
+        (self.memory, self.void) = (0, 0);
+        (self.urgent, self.waited_for, self.deadline) = (false, false, None);
     }
 }
 
@@ -114,6 +214,8 @@ const OPS_KEPT_MAX: usize = 4096;
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub(super) batch: BatchId,
+    /// The place in the batch of the only operation that it waits for: a message that may leave the batch again.
+    pub(super) place: Option<usize>,
     pub(super) session: SessionKey,
     pub(super) conn: ConnId,
     pub(super) event: ClientEvent,
@@ -130,12 +232,21 @@ impl Waiters {
         self.list.push_back(waiter);
     }
 
-    /// The next event whose batch is durable.
-    pub(super) fn next_durable(&mut self, committed: BatchId) -> Option<Waiter> {
-        if self.list.front()?.batch > committed {
+    /// The next event whose batch is durable, or whose message all consumers have settled.
+    pub(super) fn next_durable(&mut self, committed: BatchId, building: &Building) -> Option<Waiter> {
+        let front = self.list.front()?;
+        let is_void = || front.place.is_some_and(|place| building.is_void(front.batch, place));
+        if front.batch > committed && !is_void() {
             return None;
         }
         self.list.pop_front()
+    }
+
+    /// The batch `never` will not be submitted, since nothing is left of it: its events wait for the one before it alone.
+    pub(super) fn advance(&mut self, never: BatchId) {
+        for waiter in self.list.iter_mut().filter(|waiter| waiter.batch >= never) {
+            (waiter.batch, waiter.place) = (BatchId(never.0 - 1), None);
+        }
     }
 
     pub(super) fn len(&self) -> usize {

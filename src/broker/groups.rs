@@ -8,12 +8,12 @@ use crate::broker::Broker;
 use crate::broker::api::SubscribeOptions;
 use crate::message::{DeliveryOptions, Message, Qos};
 use crate::queue::group::{Group, GroupKey, Member};
-use crate::queue::window::{Entry, entry_memory};
+use crate::queue::window::entry_memory;
 use crate::queue::{Discard, Owner};
 use crate::session::SessionKey;
 use crate::session::inflight::Held;
 use crate::session::rows::encode_group;
-use crate::store::contract::{QueueId, Seq, Space, Target, Targets};
+use crate::store::contract::{Seq, Space, Targets};
 use crate::time::Now;
 
 use super::deliver::Outgoing;
@@ -26,8 +26,8 @@ impl Broker {
         let durable = session.is_durable();
         let key = match self.group_keys.get(name) {
             Some(&key) => {
-                if durable && self.queues[self.groups[key as usize].queue() as usize].is_volatile() {
-                    self.promote_group(key);
+                if durable {
+                    self.make_group_lasting(key);
                 }
                 key
             }
@@ -64,38 +64,21 @@ impl Broker {
         key
     }
 
-    /// The first durable member joins: the queue's messages are stored from now on, under new numbers.
-    fn promote_group(&mut self, key: GroupKey) {
-        let id = self.next_queue;
-        self.next_queue = QueueId(id.0.checked_add(1).expect("a queue each second lasts 136 years"));
-        self.batch.create_queue(id);
-        let group = &self.groups[key as usize];
-        let (queue_key, name) = (group.queue(), group.name().as_bytes().into());
-        self.batch.put(Space::Group, name, encode_group(id));
-        self.queue_keys.insert(id, queue_key);
-        let queue_ref = self.queue_ref(queue_key);
-        let mut held: Vec<(Seq, SessionKey, crate::broker::api::DeliveryId)> = Vec::new();
-        let mut entries: Vec<Entry> = Vec::new();
-        for (session_key, session) in &self.sessions {
-            for slot in session.inflight.iter().filter(|slot| slot.queue == queue_ref) {
-                let Some(kept) = &slot.held else { continue };
-                held.push((slot.seq, session_key as SessionKey, slot.id));
-                let (message, options) = (kept.message.clone(), kept.options.clone());
-                entries.push(Entry { seq: slot.seq, message, options });
-            }
-        }
-        held.sort_unstable();
+    /// A durable member joins: the group's queue outlives the process from now on.
+    fn make_group_lasting(&mut self, key: GroupKey) {
+        let queue_key = self.groups[key as usize].queue();
         let queue = &mut self.queues[queue_key as usize];
-        let all = queue.promote(id, entries, &mut self.budget);
-        for (at, mut entry) in all.into_iter().enumerate() {
-            let old = std::mem::replace(&mut entry.seq, at as Seq + 1);
-            let target = Target { queue: id, seq: entry.seq, options: entry.options.clone() };
-            self.batch.enqueue(entry.message.clone(), Targets::from_elem(target, 1));
-            let holder = held.binary_search_by_key(&old, |(seq, ..)| *seq).ok().map(|at| held[at]);
-            if let Some((_, session, delivery)) = holder {
-                self.sessions[session as usize].inflight.set_seq(delivery, entry.seq);
-            }
-            queue.readmit(entry, holder.is_some(), self.batch.id(), &mut self.budget);
+        if queue.is_lasting() {
+            return;
+        }
+        if queue.is_volatile() {
+            self.promote_queue(queue_key, false);
+        } else {
+            queue.make_lasting();
+        }
+        if let Some(id) = self.queues[queue_key as usize].id() {
+            let name = self.groups[key as usize].name().as_bytes().into();
+            self.batch.put(Space::Group, name, encode_group(id));
         }
     }
 
@@ -115,16 +98,10 @@ impl Broker {
         let group = self.groups.remove(key as usize);
         self.group_keys.remove(group.name());
         self.router.unsubscribe(group.filter(), Group::sink(key));
-        if !self.queues[group.queue() as usize].is_volatile() {
+        if self.queues[group.queue() as usize].is_lasting() {
             self.batch.delete(Space::Group, group.name().as_bytes().into());
         }
         self.remove_queue(group.queue());
-    }
-
-    /// A member can take a message now.
-    pub(super) fn group_is_ready(&self, key: GroupKey) -> bool {
-        let group = &self.groups[key as usize];
-        group.members().iter().any(|member| self.sessions[member.session as usize].ready().is_some())
     }
 
     /// A member has a connection.
@@ -206,6 +183,7 @@ impl Broker {
         queue.settle(entry.message.size(), true);
         self.stats.settled += 1;
         self.batch.settle(queue, entry.seq, entry.message.size());
+        self.demote_queue(queue_key);
         let options = member_options(member, Qos::AtMostOnce, entry.options.retain);
         self.deliver_unqueued(member.session, &entry.message, options);
     }
@@ -223,8 +201,9 @@ impl Broker {
     fn move_to_member(&mut self, queue_key: u32, member: &Member) {
         let queue = &mut self.queues[queue_key as usize];
         let Some(entry) = queue.discard(&mut self.budget, Discard::Moved, |_| true) else { return };
-        let shared_is_durable = !queue.is_volatile();
-        self.batch.settle(queue, entry.seq, entry.message.size());
+        let shared_is_durable = queue.is_lasting();
+        self.batch.settle_stored(queue, entry.seq, entry.message.size());
+        self.demote_queue(queue_key);
         self.stats.moved += 1;
         let own = self.sessions[member.session as usize].queue;
         let options = member_options(member, Qos::ExactlyOnce, entry.options.retain);

@@ -1,13 +1,14 @@
 //! Reading back what lives in the store alone, within the memory budget.
 //!
 //! One page is under way per queue, and [`LOADS_MAX`] altogether. Its memory is reserved when it is asked for. When memory is
-//! short, windows that can be loaded again are cut down; if that is not enough, the request waits, but never when no page is
-//! under way at all: so every queue moves on.
+//! short, windows that can be loaded again are cut down and pages are small; if that is not enough, the request waits, but when
+//! no page is under way at all, a single message is asked for: so every queue moves on.
 
 use crate::broker::Broker;
 use crate::broker::effects::Effect;
 use crate::queue::window::ENTRY_OVERHEAD_BYTES;
 use crate::queue::{Load, Owner, QueueKey};
+use crate::session::SessionKey;
 use crate::store::contract::{Page, PageRequest};
 use crate::time::Now;
 
@@ -18,18 +19,58 @@ const PAGE_MESSAGES_MAX: u32 = 512;
 /// Bytes of one page, whatever the configured window.
 const PAGE_BYTES_MIN: u32 = 4 << 10;
 
+/// Bounds of one page.
+#[derive(Clone, Copy, Debug)]
+struct PageSize {
+    bytes_max: u32,
+    messages_max: u32,
+}
+
+impl PageSize {
+    /// What it may take in memory, but for the last message, which may be larger.
+    fn memory(self) -> usize {
+        self.bytes_max as usize + self.messages_max as usize * ENTRY_OVERHEAD_BYTES
+    }
+}
+
 impl Broker {
-    /// Asks for more of a spilled queue when its window runs low and somebody consumes it.
+    /// Asks for more of a spilled queue: because its consumer could take a message and none is in memory, or ahead of need
+    /// while memory is plentiful. Other windows are cut down for the former alone: a page that nobody can take yet must not
+    /// push out another that nobody can take yet, without end.
     pub(super) fn refill(&mut self, key: QueueKey) {
         let queue = &self.queues[key as usize];
+        if !queue.is_spilled() || queue.load() != Load::Idle {
+            return;
+        }
+        let (ready, takes) = self.consumer(queue.owner());
+        if queue.window_len() == 0 && takes {
+            return self.request_load(key);
+        }
         let low = self.limits.queue_window_bytes_max as usize / 2;
-        if queue.is_spilled() && queue.load() == Load::Idle && queue.window_memory() <= low {
-            let wanted = match queue.owner() {
-                Owner::Session(session) => self.sessions[session as usize].ready().is_some(),
-                Owner::Group(group) => self.group_is_ready(group),
-            };
-            if wanted {
-                self.request_load(key);
+        let page = self.full_page();
+        if ready
+            && queue.window_memory() <= low
+            && self.loads < LOADS_MAX
+            && self.budget.has_room(page.memory())
+        {
+            self.ask(key, page);
+        }
+    }
+
+    /// Somebody consumes the queue; somebody has room in a window.
+    fn consumer(&self, owner: Owner) -> (bool, bool) {
+        let one = |session: SessionKey| {
+            let session = &self.sessions[session as usize];
+            (session.ready().is_some(), session.takes(0, self.limits.inflight_bytes_max))
+        };
+        match owner {
+            Owner::Session(session) => one(session),
+            Owner::Group(group) => {
+                let members = self.groups[group as usize].members().iter();
+                members.fold((false, false), |(ready, takes), member| {
+                    let (is_ready, has_room) = one(member.session);
+                    (ready || is_ready, takes || has_room)
+                })
             }
         }
     }
@@ -40,25 +81,47 @@ impl Broker {
         if queue.load() != Load::Idle || !queue.is_spilled() {
             return;
         }
-        let bytes_max = (self.limits.queue_window_bytes_max / 4).max(PAGE_BYTES_MIN);
-        let messages_max = PAGE_MESSAGES_MAX.min((bytes_max / ENTRY_OVERHEAD_BYTES as u32).max(16));
-        let memory = bytes_max as usize + messages_max as usize * ENTRY_OVERHEAD_BYTES;
-        if !self.budget.has_room(memory) {
-            self.reclaim(memory);
-        }
-        if self.loads > 0 && (self.loads >= LOADS_MAX || !self.budget.has_room(memory)) {
+        let Some(page) = self.page_size() else {
             let wanted = self.queue_ref(key);
             self.queues[key as usize].set_wanted(true);
             self.loads_wanted.push_back(wanted);
             return;
-        }
-        self.budget.reserve(memory);
+        };
+        self.ask(key, page);
+    }
+
+    fn ask(&mut self, key: QueueKey, page: PageSize) {
+        self.budget.reserve(page.memory());
         self.loads += 1;
         self.stats.loads += 1;
         let queue = &mut self.queues[key as usize];
-        let from = queue.asked(memory);
+        let from = queue.asked(page.memory());
         let id = queue.id().expect("only durable queues are spilled");
+        let PageSize { bytes_max, messages_max } = page;
+        // The page is to hold what the batch holds.
+        self.batch.end_hold();
         self.effects.push(Effect::Load(PageRequest { queue: id, from, bytes_max, messages_max }));
+    }
+
+    /// The page that memory allows: a full one, a small one, and a single message when nothing else is under way.
+    fn page_size(&mut self) -> Option<PageSize> {
+        if self.loads >= LOADS_MAX {
+            return None;
+        }
+        let full = self.full_page();
+        if !self.budget.has_room(full.memory()) {
+            self.reclaim(full.memory());
+        }
+        let small = PageSize { bytes_max: full.bytes_max / 8, messages_max: (full.messages_max / 8).max(1) };
+        let fitting = [full, small].into_iter().find(|page| self.budget.has_room(page.memory()));
+        let single = (self.loads == 0).then_some(PageSize { bytes_max: 1, messages_max: 1 });
+        fitting.or(single)
+    }
+
+    fn full_page(&self) -> PageSize {
+        let bytes_max = (self.limits.queue_window_bytes_max / 4).max(PAGE_BYTES_MIN);
+        let messages_max = PAGE_MESSAGES_MAX.min(bytes_max / ENTRY_OVERHEAD_BYTES as u32);
+        PageSize { bytes_max, messages_max }
     }
 
     /// A page is there. It may belong to a queue that is gone or whose cursor has moved meanwhile.

@@ -22,6 +22,7 @@ mod disconnect;
 mod effects;
 mod groups;
 mod loads;
+mod promote;
 mod publish;
 mod restore;
 mod retain;
@@ -29,6 +30,8 @@ mod stats;
 mod subscribe;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_hold;
 mod tick;
 mod wills;
 
@@ -99,6 +102,7 @@ impl Broker {
             retained: Retained::new(&limits),
             retained_expiry: None,
             budget: Budget::new(limits.queue_memory_bytes_max),
+            batch: Building::new(limits.hold_millis),
             limits,
             conns: HashMap::new(),
             sessions: Slab::new(),
@@ -110,7 +114,6 @@ impl Broker {
             router: Router::new(),
             wills: HashMap::new(),
             timers: BTreeSet::new(),
-            batch: Building::new(),
             waiters: Waiters::default(),
             committed: BatchId(0),
             effects: Vec::new(),
@@ -190,12 +193,31 @@ impl Broker {
         }
     }
 
-    /// All operations since the last call; `None` when there are none, or when the store has failed.
+    /// All operations since the last call; `None` when there are none, when they are held, or when the store has failed.
     pub fn take_batch(&mut self, now: Now) -> Option<Batch> {
         if self.failed {
             return None;
         }
-        self.batch.take(now.wall)
+        if self.stopping {
+            self.batch.end_hold();
+        }
+        if self.batch.is_void_as_a_whole() {
+            self.waiters.advance(self.batch.id());
+            self.release_waiters(self.committed, now);
+        }
+        self.batch.take(now)
+    }
+
+    /// Acknowledgements are held: [`next_deadline`](Self::next_deadline) tells until when.
+    #[must_use]
+    pub fn holds_batch(&self) -> bool {
+        self.batch.deadline().is_some()
+    }
+
+    /// Operations wait to be taken, and are not held.
+    #[must_use]
+    pub fn has_batch(&self) -> bool {
+        !self.failed && self.batch.memory() > 0 && self.batch.deadline().is_none()
     }
 
     /// Memory of the operations that the next batch will hold so far, in bytes. The store bounds the size of one batch, so a

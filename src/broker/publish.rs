@@ -42,6 +42,8 @@ pub(super) struct Distributed {
     outcome: PublishOutcome,
     /// Something of it is in the batch being built.
     stored: bool,
+    /// That is one operation, at this place: its joining the queues.
+    place: Option<usize>,
 }
 
 impl Broker {
@@ -59,8 +61,9 @@ impl Broker {
         }
         self.stats.published[qos as usize] += 1;
         self.stats.published_bytes += u64::from(message.size());
-        let result = if self.topic_is_valid(&message, session.internal) {
-            self.distribute(&message, Some(key), now)
+        let topic = message.topic();
+        let result = if self.topic_is_valid(topic, session.internal) {
+            self.distribute(&message, topic, Some(key), now)
         } else {
             Err(PublishOutcome::TopicInvalid)
         };
@@ -74,8 +77,7 @@ impl Broker {
         }
     }
 
-    fn topic_is_valid(&self, message: &Message, internal: bool) -> bool {
-        let topic = message.topic();
+    fn topic_is_valid(&self, topic: &str, internal: bool) -> bool {
         topic::check_name(topic, &self.limits).is_ok() && (internal || !is_sys(topic))
     }
 
@@ -86,38 +88,43 @@ impl Broker {
         qos: Qos,
         result: Result<Distributed, PublishOutcome>,
     ) {
-        let (outcome, mut stored) = match result {
-            Ok(done) => (done.outcome, done.stored),
-            Err(refused) => (refused, false),
+        let (outcome, mut stored, mut place) = match result {
+            Ok(done) => (done.outcome, done.stored, done.place),
+            Err(refused) => (refused, false, None),
         };
         if qos == Qos::ExactlyOnce && result.is_ok() {
             let session = &mut self.sessions[key as usize];
             if let Some(number) = session.number {
                 self.batch.put(Space::InboundQos2, qos2_key(number, tag.0), encode_inbound());
-                stored = true;
+                (stored, place) = (true, None);
             }
             session.inbound.insert(tag, if stored { self.batch.id() } else { BatchId(0) });
         }
-        let after = stored.then(|| self.batch.id());
-        self.answer(key, after, ClientEvent::Published { tag, qos, outcome });
+        let event = ClientEvent::Published { tag, qos, outcome };
+        if stored {
+            self.answer_held(key, place, event);
+        } else {
+            self.answer(key, None, event);
+        }
     }
 
-    /// Gives `message` to everybody who wants it. `publisher` is told when it is refused; a will, which has none, is not
+    /// Gives `message`, whose topic is `topic`, to everybody who wants it. `publisher` is told when it is refused; a will, which has none, is not
     /// refused by a full queue but dropped there.
     pub(super) fn distribute(
         &mut self,
         message: &Message,
+        topic: &str,
         publisher: Option<SessionKey>,
         now: Now,
     ) -> Result<Distributed, PublishOutcome> {
-        let routes = self.router.route(message.topic());
+        let routes = self.router.route(topic);
         let mut plan = std::mem::take(&mut self.plan);
         let mut result = self.plan_routes(&routes, message, publisher, &mut plan);
         if result.is_ok() && message.retain() {
             result = self.retain(message, publisher.is_none(), now);
         }
         let result = result.map(|retained| {
-            let stored = self.enqueue_planned(message, &mut plan);
+            let place = self.enqueue_planned(message, &mut plan);
             self.offer_planned(message, &mut plan, now);
             let outcome = if plan.is_empty() {
                 self.stats.published_to_nobody += 1;
@@ -125,7 +132,8 @@ impl Broker {
             } else {
                 PublishOutcome::Accepted
             };
-            Distributed { outcome, stored: stored || retained }
+            let stored = place.is_some() || retained;
+            Distributed { outcome, stored, place: place.filter(|_| !retained) }
         });
         plan.clear();
         self.plan = plan;
@@ -177,8 +185,11 @@ impl Broker {
     /// What the queue makes of the message; an error when the publisher is to keep it.
     fn fate(&self, queue: QueueKey, message: &Message, can_refuse: bool) -> Result<Verdict, PublishOutcome> {
         let queue = &self.queues[queue as usize];
-        if self.full && !queue.is_volatile() {
+        if self.full && queue.is_lasting() {
             return Err(PublishOutcome::QuotaExceeded);
+        }
+        if self.full && queue.is_scratch() {
+            return Ok(Verdict::DropNew);
         }
         match queue.verdict(message.size()) {
             Verdict::Refuse if can_refuse => Err(PublishOutcome::QuotaExceeded),
@@ -217,8 +228,8 @@ impl Broker {
         Ok(stored)
     }
 
-    /// Joins all queues in one operation; `true` when one of them is durable.
-    fn enqueue_planned(&mut self, message: &Message, plan: &mut [Planned]) -> bool {
+    /// Joins all queues in one operation; returns its place in the batch when one of them is durable.
+    fn enqueue_planned(&mut self, message: &Message, plan: &mut [Planned]) -> Option<usize> {
         let mut targets = Targets::new();
         for planned in plan.iter_mut().filter(|planned| planned.options.qos != Qos::AtMostOnce) {
             if !self.admit(planned.queue, planned.fate, message.size()) {
@@ -226,11 +237,7 @@ impl Broker {
             }
             planned.seq = self.append(planned.queue, message, &planned.options, &mut targets);
         }
-        let stored = !targets.is_empty();
-        if stored {
-            self.batch.enqueue(message.clone(), targets);
-        }
-        stored
+        (!targets.is_empty()).then(|| self.batch.enqueue(message.clone(), targets))
     }
 
     /// Carries out a verdict; `false` when the message is dropped for this queue.

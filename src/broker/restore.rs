@@ -92,6 +92,7 @@ impl Broker {
     ) -> Result<QueueKey, RestoreError> {
         let found = state.queues.remove(&id).ok_or(RestoreError::MissingQueue(id.0))?;
         self.next_serial += 1;
+        self.stats.restored += found.messages;
         let queue = Queue::recovered(owner, self.next_serial, &found, limits_for(&self.limits, name));
         Ok(self.add_queue(queue))
     }

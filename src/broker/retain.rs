@@ -11,6 +11,8 @@ use crate::time::Now;
 
 /// Messages of one slice.
 const SLICE_MESSAGES_MAX: usize = 128;
+/// Bytes of one slice; one message is always sent.
+const SLICE_BYTES_MAX: u64 = 64 << 10;
 /// Slices of one turn.
 const SLICES_PER_TURN_MAX: usize = 8;
 /// Unsettled messages of a session from which on its retained messages wait.
@@ -55,13 +57,21 @@ impl Broker {
     fn send_slice(&mut self, key: SessionKey, now: Now) {
         let Some(mut job) = self.sessions[key as usize].retained_jobs.pop_front() else { return };
         let slice = self.retained.matching_after(&job.filter, job.after.as_deref(), SLICE_MESSAGES_MAX);
-        for message in slice.messages {
-            if !message.is_expired(now.wall) {
-                self.send_retained(key, &message, &job);
+        let (mut bytes, last) = (0, slice.messages.len());
+        let mut resume = slice.resume;
+        for (at, message) in slice.messages.into_iter().enumerate() {
+            if message.is_expired(now.wall) {
+                continue;
+            }
+            self.send_retained(key, &message, &job);
+            bytes += u64::from(message.size());
+            if bytes >= SLICE_BYTES_MAX && at + 1 < last {
+                resume = Some(message.topic().into());
+                break;
             }
         }
-        if slice.resume.is_some() {
-            job.after = slice.resume;
+        if resume.is_some() {
+            job.after = resume;
             self.sessions[key as usize].retained_jobs.push_front(job);
         }
     }

@@ -36,7 +36,10 @@ pub struct Stats {
     pub refused_quota: u64,
     /// Messages refused because of their topic.
     pub refused_topic: u64,
-    /// Copies that joined a queue (one message may join many).
+    /// Copies found in the store at the start.
+    pub restored: u64,
+    /// Copies that joined a queue (one message may join many). With `restored`, it is the sum of what was settled, refused by
+    /// its consumer, dropped after it had joined, and what is queued now.
     pub enqueued: u64,
     /// Deliveries sent, by quality of service, repeated ones included.
     pub delivered: [u64; 3],
@@ -46,6 +49,8 @@ pub struct Stats {
     pub redelivered: u64,
     /// Queued copies that their consumer took.
     pub settled: u64,
+    /// Queued copies of durable queues that were settled before they were written, and never were.
+    pub never_written: u64,
     /// Queued copies that their consumer refused.
     pub settled_refused: u64,
     /// QoS 0 copies not sent: their client was away.
@@ -114,6 +119,8 @@ pub struct QueueStatus<'a> {
     pub name: &'a str,
     /// Its number in the store; `None`: in memory only.
     pub id: Option<QueueId>,
+    /// It outlives this process.
+    pub lasting: bool,
     /// A client is connected that takes from it.
     pub connected: bool,
     /// Unsettled messages.
@@ -207,6 +214,7 @@ impl Broker {
         QueueStatus {
             name,
             id: queue.id(),
+            lasting: queue.is_lasting(),
             connected,
             messages: queue.messages(),
             bytes: queue.bytes(),

@@ -32,7 +32,7 @@ impl Broker {
             return Some(Mono(0));
         }
         let timer = self.timers.first().map(|(at, _)| *at);
-        [timer, self.retained_expiry].into_iter().flatten().min()
+        [timer, self.retained_expiry, self.batch.deadline()].into_iter().flatten().min()
     }
 
     /// Serves what is due: sessions and wills whose time has come, expired retained messages, retained messages still to be

@@ -32,6 +32,8 @@ impl Broker {
             self.timers.remove(&(at, Timer::Will(client_id.clone())));
         }
         self.batch.delete(Space::Will, client_id.as_bytes().into());
+        // A will that a power cut brings back would tell of a death that was none.
+        self.batch.make_urgent();
     }
 
     /// The client's connection is gone.
@@ -70,7 +72,7 @@ impl Broker {
     pub(super) fn fire_will(&mut self, client_id: &Arc<str>, now: Now) {
         let Some(pending) = self.wills.get(client_id) else { return };
         let message = will_message(&pending.will, now.wall);
-        if self.distribute(&message, None, now).is_err() {
+        if self.distribute(&message, message.topic(), None, now).is_err() {
             return self.schedule_will(client_id, now.mono.plus_millis(WILL_RETRY_MILLIS));
         }
         self.stats.wills += 1;

@@ -7,6 +7,7 @@ mod check;
 pub mod demo;
 mod run;
 mod status;
+mod store;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -53,6 +54,8 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Shows queues, links and store of a running broker.
     Status(status::StatusArgs),
+    /// Figures, check, compaction and backup of the store, with a running broker or without.
+    Store(store::StoreArgs),
 }
 
 /// Where the settings come from.
@@ -88,6 +91,7 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::check(&args),
         Command::Demo(args) => demo::run(args),
         Command::Status(args) => status::status(&args),
+        Command::Store(args) => store::store(&args),
     };
     done.unwrap_or_else(|error| {
         eprintln!("tidegate: {error:#}");

@@ -27,16 +27,22 @@ enum Read {
     Over,
 }
 
-/// Reads until the end, then lets the last bytes out and forgets the connection.
+/// Reads until the end, then lets the last bytes out and forgets the connection. What an idle connection does not need is boxed:
+/// its task is most of what it costs.
 pub async fn serve(shell: Rc<Shell>, id: ConnId, mut read: OwnedReadHalf) {
     loop {
         while shell.store_is_behind() {
-            shell.room.notified().await;
+            Box::pin(shell.room.notified()).await;
         }
         match poll_fn(|cx| poll_turn(&shell, id, &mut read, cx)).await {
-            Read::Bytes(_, Turn::End) => break linger(&shell, id, &mut read).await,
-            Read::Bytes(_, Turn::Congested) => wait_for_drain(&shell).await,
-            Read::Bytes(_, Turn::Blocked) => wait_for_answer(&shell, id).await,
+            Read::Bytes(_, Turn::End) => break Box::pin(linger(&shell, id, &mut read)).await,
+            Read::Bytes(_, Turn::Congested) => Box::pin(wait_for_drain(&shell)).await,
+            Read::Bytes(_, Turn::Blocked) => {
+                Box::pin(wait_for_answer(&shell, id)).await;
+                if shell.hub.borrow().is_ending(id) {
+                    break Box::pin(linger(&shell, id, &mut read)).await;
+                }
+            }
             // The kernel has more: let the others have their turn, and the flusher.
             Read::Bytes(READ_BYTES, Turn::Continue) => tokio::task::yield_now().await,
             Read::Bytes(..) => {}
@@ -44,7 +50,7 @@ pub async fn serve(shell: Rc<Shell>, id: ConnId, mut read: OwnedReadHalf) {
                 let now = shell.now();
                 shell.hub.borrow_mut().lost(id, now);
                 shell.flush.notify_one();
-                break wait_until_finished(&shell, id, Instant::now() + LINGER).await;
+                break Box::pin(wait_until_finished(&shell, id, Instant::now() + LINGER)).await;
             }
         }
     }

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use socket2::SockRef;
 use tokio::net::tcp::OwnedWriteHalf;
-use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc};
 use tracing::error;
 
 use crate::broker::api::{ClientEvent, ConnId, Delivery};
 use crate::driver::shell::{PeerIo, Shell};
 use crate::net::hub::{Hub, Output};
+use crate::port::PORT_UNQUEUED_MAX;
 use crate::store::contract::StoreEvent;
 
 /// Rounds without a pause before other tasks get their turn.
@@ -28,11 +28,11 @@ pub async fn run(shell: Rc<Shell>) {
         shell.flush.notified().await;
         for _ in 0..ROUNDS_MAX {
             round(&shell);
-            if !shell.hub.borrow().has_dirty() {
+            if !shell.hub.borrow().has_work() {
                 break;
             }
         }
-        if shell.hub.borrow().has_dirty() {
+        if shell.hub.borrow().has_work() {
             shell.flush.notify_one();
         }
         shell.drained.notify_waiters();
@@ -58,7 +58,7 @@ fn round(shell: &Rc<Shell>) {
             resume.notify_one();
         }
     }
-    if hub.next_deadline().is_some_and(|at| at <= now.mono) {
+    if hub.broker().holds_batch() || hub.next_deadline().is_some_and(|at| at <= now.mono) {
         shell.tick.notify_one();
     }
 }
@@ -69,6 +69,10 @@ fn write(shell: &Rc<Shell>, hub: &mut Hub, id: ConnId) {
         PeerIo::Port(events) => {
             while let Some(event) = hub.next_port_event(id) {
                 send_to_port(shell, hub, id, events, event);
+            }
+            if hub.is_ending(id) {
+                // The link learns the end from its closed channel and drops its own end.
+                shell.forget_peer(id);
             }
         }
         PeerIo::Socket { blocked, .. } if blocked.get() => {}
@@ -84,7 +88,8 @@ fn write(shell: &Rc<Shell>, hub: &mut Hub, id: ConnId) {
     }
 }
 
-/// The window bounds everything but QoS 0 messages: those a full port loses, counted; anything else is a fault of the link.
+/// The window bounds everything but QoS 0 messages: those have a part of the port's places and are lost beyond it, counted;
+/// anything else that finds no place is a fault of the link.
 fn send_to_port(
     shell: &Shell,
     hub: &mut Hub,
@@ -92,10 +97,12 @@ fn send_to_port(
     events: &mpsc::Sender<ClientEvent>,
     event: ClientEvent,
 ) {
-    match events.try_send(event) {
-        Ok(()) => {}
-        Err(TrySendError::Full(ClientEvent::Deliver(Delivery { id: None, .. }))) => hub.count_port_drop(),
-        Err(_) => hub.lost(id, shell.now()),
+    let may_be_lost = matches!(event, ClientEvent::Deliver(Delivery { id: None, .. }));
+    if may_be_lost && events.capacity() <= events.max_capacity().saturating_sub(PORT_UNQUEUED_MAX) {
+        return hub.count_port_drop();
+    }
+    if events.try_send(event).is_err() {
+        hub.lost(id, shell.now());
     }
 }
 
@@ -139,15 +146,24 @@ pub async fn timers(shell: Rc<Shell>) {
         let latest = tokio::time::Instant::now() + TICK_MAX;
         let until = next.map_or(latest, |at| at.min(latest));
         let _ = tokio::time::timeout_at(until, shell.tick.notified()).await;
-        let now = shell.now();
-        let mut hub = shell.hub.borrow_mut();
-        if hub.next_deadline().is_some_and(|at| at <= now.mono) {
-            hub.tick(now);
-            for id in hub.take_finished() {
-                close_hard(&shell, id);
-            }
-            shell.flush.notify_one();
+        serve_deadlines(&shell);
+        // What is left over must not be served before what this round has made is written.
+        tokio::task::yield_now().await;
+    }
+}
+
+fn serve_deadlines(shell: &Shell) {
+    let now = shell.now();
+    let mut hub = shell.hub.borrow_mut();
+    if shell.store_is_behind() {
+        hub.reading_is_paused(now);
+    }
+    if hub.next_deadline().is_some_and(|at| at <= now.mono) {
+        hub.tick(now);
+        for id in hub.take_finished() {
+            close_hard(shell, id);
         }
+        shell.flush.notify_one();
     }
 }
 

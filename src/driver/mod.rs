@@ -70,12 +70,13 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     broker.restore(recovered, clock.now()).context("the store holds rows that this version cannot read")?;
     info!(queues, messages = waiting, millis = started.elapsed().as_millis() as u64, "store open");
 
+    let tools = store.tools();
     let hub = Hub::new(broker, settings.limits.clone());
     let shell = Rc::new(Shell::new(hub, store, clock, settings.limits.store_queue_bytes_max));
     let (port_tx, port_rx) = mpsc::channel(PORT_REQUESTS_MAX);
     let (source, status_rx) = admin::status_channel();
     let (stop_tx, stop) = watch::channel(false);
-    let parts = SideParts { ports: port_tx, source, stop, clock: LinkClock { started, timeline } };
+    let parts = SideParts { ports: port_tx, tools, source, stop, clock: LinkClock { started, timeline } };
     let side = side::start(&settings, parts).context("the side thread could not start")?;
     let reporter = status::Reporter::new(&settings, side.links(), set_aside);
 

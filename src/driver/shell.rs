@@ -1,9 +1,11 @@
 //! What the tasks of the broker's thread share.
 
 use std::cell::{Cell, RefCell};
+use std::net::Shutdown;
 use std::rc::Rc;
 use std::time::Instant;
 
+use socket2::SockRef;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::{Notify, mpsc};
 
@@ -162,17 +164,28 @@ impl Shell {
         }
     }
 
-    /// The connection is over: the hub and the socket table forget it.
-    pub fn remove(&self, id: ConnId) {
-        let now = self.now();
-        self.hub.borrow_mut().closed(id, now);
+    /// Nothing more is written to a connection.
+    pub fn forget_peer(&self, id: ConnId) {
         let mut peers = self.peers.borrow_mut();
         if let Some(place) = peers.get_mut(index(id))
             && place.as_ref().is_some_and(|(owner, _)| *owner == id)
         {
             *place = None;
         }
-        drop(peers);
+    }
+
+    /// The connection is over: the hub and the socket table forget it.
+    pub fn remove(&self, id: ConnId) {
+        let now = self.now();
+        self.hub.borrow_mut().closed(id, now);
+        if let Some(peer) = self.peer(id)
+            && let PeerIo::Socket { half, blocked, .. } = &*peer
+            && blocked.get()
+        {
+            // A task waits for the peer to take more, which may never happen, and holds the socket.
+            let _ = SockRef::from(half.as_ref()).shutdown(Shutdown::Both);
+        }
+        self.forget_peer(id);
         self.flush.notify_one();
         self.drained.notify_waiters();
     }

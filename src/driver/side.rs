@@ -13,6 +13,7 @@ use crate::admin::{self, AdminOptions, StatusSource};
 use crate::bridge::{LinkClock, LinkConfig, LinkStatus, run_link};
 use crate::port::PortRequests;
 use crate::settings::Settings;
+use crate::store::StoreTools;
 
 /// Threads for name look-ups.
 const BLOCKING_THREADS_MAX: usize = 8;
@@ -29,6 +30,8 @@ pub struct Side {
 pub struct SideParts {
     /// Where links get their ports.
     pub ports: PortRequests,
+    /// For the admin interface.
+    pub tools: StoreTools,
     /// Where the admin interface gets its snapshots.
     pub source: StatusSource,
     /// Becomes true when everything is to stop.
@@ -75,11 +78,11 @@ async fn run(
     for (config, status) in configs.into_iter().zip(statuses) {
         tasks.spawn_local(run_link(config, parts.ports.clone(), status, parts.clock, parts.stop.clone()));
     }
-    let (source, mut stop) = (parts.source, parts.stop);
+    let (source, tools, mut stop) = (parts.source, Some(parts.tools), parts.stop);
     let shutdown = stop.clone();
     tasks.spawn_local(async move {
         let socket = admin.socket.clone();
-        if let Err(error) = admin::serve(admin, source, shutdown).await {
+        if let Err(error) = admin::serve_with_store(admin, source, tools, shutdown).await {
             error!(%error, socket = %socket.display(), "the admin interface is not available; clients are served all the same");
         }
     });

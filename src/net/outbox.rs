@@ -18,6 +18,8 @@ const POOL_BUFFERS_MAX: usize = 64;
 /// Larger buffers are freed instead of being kept.
 const POOL_BUFFER_BYTES_MAX: usize = 64 << 10;
 const BUFFER_BYTES_MIN: usize = 4 << 10;
+/// Written bytes that may stay at the front of the open buffer of a peer that always lags a little.
+const WRITTEN_BYTES_KEPT_MAX: usize = 32 << 10;
 
 /// Empty buffers for outboxes.
 #[derive(Debug, Default)]
@@ -125,6 +127,16 @@ impl Outbox {
         }
         if self.written == self.open.len() {
             self.release(pool);
+        } else if self.written > WRITTEN_BYTES_KEPT_MAX && self.written >= self.open.len() / 2 {
+            self.open.drain(..self.written);
+            self.written = 0;
+        }
+    }
+
+    /// Gives back a buffer that was asked for and not used.
+    pub fn release_unused(&mut self, pool: &mut BufferPool) {
+        if self.is_empty() {
+            self.release(pool);
         }
     }
 
@@ -183,5 +195,17 @@ mod tests {
         outbox.writer(&mut pool).push(1);
         outbox.advance(1, &mut pool);
         assert_eq!((outbox.open.capacity(), pool.free.len()), (0, 1));
+    }
+
+    #[test]
+    fn a_peer_that_always_lags_a_little_costs_no_more_than_its_lag() {
+        let (mut outbox, mut pool) = (Outbox::default(), BufferPool::default());
+        outbox.writer(&mut pool).extend_from_slice(&[7; 10_000]);
+        for _ in 0..1000 {
+            outbox.writer(&mut pool).extend_from_slice(&[7; 10_000]);
+            outbox.advance(10_000, &mut pool);
+            assert_eq!(outbox.len(), 10_000);
+        }
+        assert!(outbox.open.capacity() <= 128 << 10, "{} bytes", outbox.open.capacity());
     }
 }

@@ -6,10 +6,13 @@
 //!
 //! Invariants: `handed_to <= loaded_to <= tail` (the window and what was handed out lie below `loaded_to`); an entry is in the
 //! window at most once; `messages` and `bytes` count exactly what is unsettled; when the queue is not spilled, `messages` is the
-//! window's length plus what is handed out. A *volatile* queue (no identifier, hence no copy in the store) is never spilled.
+//! window's length plus what is handed out. A *volatile* queue (no identifier, hence no copy in the store) is never spilled. A
+//! *scratch* queue belongs to nobody who outlives this process; it is in the store for want of memory only, recovery throws it
+//! away, and once it is empty it is volatile again.
 
 pub mod group;
 pub mod overflow;
+mod promote;
 pub mod window;
 
 use crate::limits::{Overflow, QueueLimits};
@@ -18,6 +21,9 @@ use crate::store::contract::{BatchId, Page, QueueId, RecoveredQueue, Seq};
 use crate::time::Wall;
 use overflow::Verdict;
 use window::{Budget, Entry, Window};
+
+/// Numbers left out of the store in one place behind messages that it has: each costs a little memory there.
+const LEFT_OUT_MAX: u64 = 4096;
 
 /// Place of a queue in the broker's table.
 pub type QueueKey = u32;
@@ -95,6 +101,7 @@ pub struct Queue {
     owner: Owner,
     serial: u32,
     id: Option<QueueId>,
+    scratch: bool,
     limits: QueueLimits,
     tail: Seq,
     loaded_to: Seq,
@@ -110,6 +117,8 @@ pub struct Queue {
     pub(crate) settle_mark: (BatchId, u32),
     /// The first message that the batch being built enqueues.
     enqueue_mark: (BatchId, Seq),
+    /// Numbers from here on that were settled before they got to the store are left out there.
+    stored_to: Seq,
 }
 
 impl Queue {
@@ -120,6 +129,7 @@ impl Queue {
             owner,
             serial,
             id,
+            scratch: false,
             limits,
             tail: 1,
             loaded_to: 1,
@@ -133,6 +143,7 @@ impl Queue {
             counters: QueueCounters::default(),
             settle_mark: (BatchId(0), 0),
             enqueue_mark: (BatchId(0), 0),
+            stored_to: 1,
         }
     }
 
@@ -145,6 +156,7 @@ impl Queue {
             tail,
             loaded_to: head,
             handed_to: head,
+            stored_to: tail,
             messages: found.messages,
             bytes: found.bytes,
             counters: QueueCounters { enqueued: found.messages, ..QueueCounters::default() },
@@ -174,6 +186,23 @@ impl Queue {
     #[must_use]
     pub fn is_volatile(&self) -> bool {
         self.id.is_none()
+    }
+
+    /// It is in the store for want of memory only.
+    #[must_use]
+    pub fn is_scratch(&self) -> bool {
+        self.scratch
+    }
+
+    /// It outlives this process.
+    #[must_use]
+    pub fn is_lasting(&self) -> bool {
+        self.id.is_some() && !self.scratch
+    }
+
+    /// A scratch queue's owner outlives the process from now on, and so does the queue.
+    pub fn make_lasting(&mut self) {
+        self.scratch = false;
     }
 
     /// The next message's sequence number.
@@ -315,6 +344,25 @@ impl Queue {
     #[must_use]
     pub fn is_older_than_batch(&self, seq: Seq, batch: BatchId) -> bool {
         self.enqueue_mark.0 != batch || seq < self.enqueue_mark.1
+    }
+
+    /// The store need not hear of `seq`, which is settled: at most `LEFT_OUT_MAX` numbers are left out in one place behind
+    /// messages that it has.
+    #[must_use]
+    pub fn may_leave_out(&self, seq: Seq) -> bool {
+        seq < self.stored_to + LEFT_OUT_MAX
+    }
+
+    /// The store has `seq`, or will.
+    pub fn is_stored(&mut self, seq: Seq) {
+        self.stored_to = self.stored_to.max(seq + 1);
+    }
+
+    /// The store does not hear of a message.
+    pub fn left_out(&mut self) {
+        if self.messages == 0 {
+            self.stored_to = self.tail;
+        }
     }
 
     /// The newest message, just appended, goes straight to a consumer.
@@ -505,35 +553,6 @@ impl Queue {
     pub fn release(&mut self, budget: &mut Budget) {
         let volatile = self.is_volatile();
         self.window.clear(budget, volatile);
-    }
-
-    /// Makes a volatile queue a durable one with the same messages under new numbers; `held` are those that were handed out.
-    /// Returns the entries in order: the caller enqueues them and tells the holders the new numbers (1, 2, ...).
-    pub fn promote(&mut self, id: QueueId, held: Vec<Entry>, budget: &mut Budget) -> Vec<Entry> {
-        assert!(self.is_volatile(), "a queue becomes durable once");
-        let mut all = held;
-        while let Some(entry) = self.window.remove(0, budget, true) {
-            all.push(entry);
-        }
-        all.sort_by_key(|entry| entry.seq);
-        assert!(all.len() as u64 == self.messages, "nothing is forgotten");
-        self.id = Some(id);
-        self.tail = all.len() as Seq + 1;
-        self.loaded_to = self.tail;
-        self.handed_to = 1;
-        all
-    }
-
-    /// After [`promote`](Self::promote): the message `entry`, under its new number, waits or is `held` by a consumer.
-    pub fn readmit(&mut self, entry: Entry, held: bool, batch: BatchId, budget: &mut Budget) {
-        if self.enqueue_mark.0 != batch {
-            self.enqueue_mark = (batch, entry.seq);
-        }
-        if held {
-            self.handed_to = self.handed_to.max(entry.seq + 1);
-        } else {
-            self.window.push_back(entry, budget, false);
-        }
     }
 
     /// Checks the invariants that can be seen from here.

@@ -42,6 +42,15 @@ impl Inbound {
         tags
     }
 
+    /// The identifiers of messages that are durable once `committed` is, in ascending order: those whose repetition may be
+    /// answered at once.
+    #[must_use]
+    pub fn durable_tags(&self, committed: BatchId) -> Vec<ReplyTag> {
+        let mut tags = self.tags();
+        tags.retain(|tag| self.tags[tag] <= committed);
+        tags
+    }
+
     /// How many.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -88,6 +88,8 @@ pub struct Session {
     pub subscriptions: BTreeMap<Box<str>, Subscription>,
     /// Shared subscriptions that it is a member of.
     pub groups: SmallVec<[GroupKey; 1]>,
+    /// Shared subscriptions get the next free place in the window before the own queue: they take turns.
+    pub groups_first: bool,
     /// When it ends, if nobody connects.
     pub end_at: Option<Mono>,
     /// When its connection ended.
@@ -122,6 +124,7 @@ impl Session {
             qos2_batch: BatchId(0),
             subscriptions: BTreeMap::new(),
             groups: SmallVec::new(),
+            groups_first: false,
             end_at: None,
             disconnected: Wall(0),
             retained_jobs: VecDeque::new(),

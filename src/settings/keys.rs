@@ -4,7 +4,8 @@ use serde::de::{DeserializeOwned, Deserializer, Error, Visitor, value::Error as 
 use serde::forward_to_deserialize_any;
 
 use super::raw::{
-    Raw, RawAdmin, RawBridge, RawLimits, RawListener, RawLog, RawQueue, RawQueueRule, RawRule, RawStore,
+    Raw, RawAdmin, RawBridge, RawDurability, RawLimits, RawListener, RawLog, RawQueue, RawQueueRule, RawRule,
+    RawStore,
 };
 
 /// A place in the file that holds keys.
@@ -31,6 +32,7 @@ pub fn section(path: &str) -> Option<Section> {
         "" => Section::Table(fields_of::<Raw>()),
         "listener" => Section::List(fields_of::<RawListener>()),
         "store" => Section::Table(fields_of::<RawStore>()),
+        "durability" => Section::Table(fields_of::<RawDurability>()),
         "limits" => Section::Table(fields_of::<RawLimits>()),
         "queue" => Section::Table(fields_of::<RawQueue>()),
         "queue_rule" => Section::List(fields_of::<RawQueueRule>()),

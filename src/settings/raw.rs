@@ -17,6 +17,7 @@ use crate::limits::Limits;
 pub struct Raw {
     pub listener: Vec<RawListener>,
     pub store: RawStore,
+    pub durability: RawDurability,
     pub limits: RawLimits,
     pub queue: RawQueue,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -48,6 +49,13 @@ pub struct RawStore {
     pub disk_max: Bound<Size>,
     pub disk_reserve: Size,
     pub linger: Span,
+}
+
+/// `[durability]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawDurability {
+    pub hold: Span,
 }
 
 /// `[limits]`
@@ -212,6 +220,12 @@ impl Default for RawStore {
             disk_reserve: Size(limits.disk_reserve_bytes),
             linger: Span(limits.store_linger_millis.into()),
         }
+    }
+}
+
+impl Default for RawDurability {
+    fn default() -> Self {
+        Self { hold: Span(Limits::default().hold_millis.into()) }
     }
 }
 

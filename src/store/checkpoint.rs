@@ -50,6 +50,7 @@ fn finish(shared: &Shared, snapshot: &Snapshot, written: &Written) -> Outcome {
     shared.hot().finish(snapshot.point, &written.queues);
     add(&shared.counters.checkpoints, 1);
     add(&shared.counters.messages_folded, written.messages);
+    add(&shared.counters.packs_written, written.packs);
     add(&shared.counters.segments_removed, written.removed);
     shared.check_capacity();
     Outcome::Done { point: snapshot.point, again: written.again }

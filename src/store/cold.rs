@@ -22,6 +22,8 @@ pub const SEGMENT: TableDefinition<&SegmentKey, &[u8]> = TableDefinition::new("s
 pub const SEGMENT_INDEX: TableDefinition<&SegmentKey, &[u8]> = TableDefinition::new("segment_index");
 /// Chunks of large messages.
 pub const BODY: TableDefinition<&[u8; 16], &[u8]> = TableDefinition::new("body");
+/// How many segments refer to a pack, and its stored size.
+pub const SHARE: TableDefinition<u64, &[u8]> = TableDefinition::new("share");
 /// Settled state and counters of each queue.
 pub const QUEUE: TableDefinition<u32, &[u8]> = TableDefinition::new("queue");
 /// Deleted queues some of whose segments are still there.
@@ -47,8 +49,10 @@ pub struct Meta {
     pub next_queue: u32,
     /// The newest time seen.
     pub newest_wall: Wall,
-    /// Bytes of segments, chunks and rows.
+    /// Bytes of segments, chunks, packs and rows.
     pub stored_bytes: u64,
+    /// The lowest number that no pack ever had.
+    pub next_pack: u64,
 }
 
 impl Meta {
@@ -63,12 +67,13 @@ impl Meta {
             u64::from(self.next_queue),
             self.newest_wall.0,
             self.stored_bytes,
+            self.next_pack,
         ];
         numbers.into_iter().for_each(|n| put_varint(&mut out, n));
         out
     }
 
-    fn decode(mut raw: &[u8]) -> Option<Self> {
+    pub(super) fn decode(mut raw: &[u8]) -> Option<Self> {
         let mut next = || take_varint(&mut raw);
         Some(Self {
             serial: next()?,
@@ -77,6 +82,8 @@ impl Meta {
             next_queue: u32::try_from(next()?).ok()?,
             newest_wall: Wall(next()?),
             stored_bytes: next()?,
+            // Format 1 has no packs.
+            next_pack: next().unwrap_or(0),
         })
     }
 }
@@ -94,7 +101,7 @@ pub fn encode_queue(stamp: &Stamp, segments: u64, runs: &[(Seq, Seq)]) -> Vec<u8
     out
 }
 
-fn decode_queue(mut raw: &[u8]) -> Option<HotQueue> {
+pub(super) fn decode_queue(mut raw: &[u8]) -> Option<HotQueue> {
     let mut next = || take_varint(&mut raw);
     let floor = next()?;
     let tail = next()?;
@@ -190,6 +197,7 @@ impl Cold {
             tx.open_table(SEGMENT).map_err(redb_error(failed))?;
             tx.open_table(SEGMENT_INDEX).map_err(redb_error(failed))?;
             tx.open_table(BODY).map_err(redb_error(failed))?;
+            tx.open_table(SHARE).map_err(redb_error(failed))?;
             tx.open_table(QUEUE).map_err(redb_error(failed))?;
             tx.open_table(DOOMED).map_err(redb_error(failed))?;
             tx.open_table(ROW).map_err(redb_error(failed))?;

@@ -6,15 +6,26 @@ use std::sync::Arc;
 use bytes::Bytes;
 use redb::{ReadOnlyTable, ReadTransaction, ReadableDatabase};
 
-use super::cold::{BODY, Cold, SEGMENT, SEGMENT_INDEX, damaged, redb_error};
+use super::cold::{BODY, Cold, SEGMENT, SEGMENT_INDEX, SHARE, damaged, redb_error};
+use super::cold_write::decode_share;
 use super::contract::{PageEntry, QueueId, Seq};
 use super::counters::{Counters, add};
 use super::error::StoreError;
-use super::segment::{Index, SegmentKey, StoredBody, StoredEntry, chunk_key, segment_key, split_key, unpack};
+use super::segment::{
+    Index, PACKS, SegmentKey, StoredBody, StoredEntry, VALUE_BYTES_MAX, chunk_key, segment_key, split_key,
+    unpack,
+};
+use super::share::Place;
 use crate::message::Message;
 
 /// Decoded segments that are kept: each takes at most about twice 65,000 bytes, more for messages of a few bytes.
 const SEGMENTS_KEPT: usize = 8;
+
+/// Room made at once for a large message; a damaged length asks for no more.
+const MESSAGE_BYTES_MAX: usize = 256 << 20;
+
+/// Packs of shared messages that are kept: each takes at most 65,000 bytes.
+const PACKS_KEPT: usize = 8;
 
 /// What is wanted of a queue's cold messages.
 #[derive(Debug)]
@@ -45,6 +56,7 @@ struct Kept {
 #[derive(Debug, Default)]
 pub struct ColdReader {
     kept: Vec<Kept>,
+    packs: Vec<(u64, Bytes)>,
 }
 
 /// A decoded segment and where the next one may begin.
@@ -54,6 +66,7 @@ struct Tables {
     segment: ReadOnlyTable<&'static SegmentKey, &'static [u8]>,
     index: ReadOnlyTable<&'static SegmentKey, &'static [u8]>,
     body: ReadOnlyTable<&'static [u8; 16], &'static [u8]>,
+    share: ReadOnlyTable<u64, &'static [u8]>,
     _tx: ReadTransaction,
 }
 
@@ -90,7 +103,13 @@ impl ColdReader {
                 if full && !out.is_empty() {
                     return Ok((out, entry.seq));
                 }
-                let Some(message) = body_of(&access, &mut tables, query.queue, entry, counters)? else {
+                let Some(message) = self.body_of(&access, &mut tables, query.queue, entry)? else {
+                    add(&counters.segments_damaged, 1);
+                    tracing::error!(
+                        queue = query.queue.0,
+                        seq = entry.seq,
+                        "a stored message is damaged and lost"
+                    );
                     continue;
                 };
                 bytes += u64::from(message.size());
@@ -139,6 +158,56 @@ impl ColdReader {
         self.kept.push(Kept { queue: query.queue, first, last: index.last, entries: entries.clone() });
         Ok(Some((entries, index.last + 1)))
     }
+
+    /// An entry's message; `None` when its bytes are damaged.
+    fn body_of(
+        &mut self,
+        database: &redb::Database,
+        tables: &mut Option<Tables>,
+        queue: QueueId,
+        entry: &StoredEntry,
+    ) -> Result<Option<Message>, StoreError> {
+        match &entry.body {
+            StoredBody::Inline(message) => Ok(Some(message.clone())),
+            StoredBody::Chunked(len) => {
+                let record = read_chunks(open(database, tables)?, queue, entry.seq, *len)?;
+                Ok(record.and_then(|record| Message::decode(&record).ok()))
+            }
+            StoredBody::Shared(place) => {
+                let pack = self.pack(database, tables, place)?;
+                let end = u64::from(place.at) + u64::from(place.len);
+                let Some(pack) = pack.filter(|pack| end <= pack.len() as u64) else { return Ok(None) };
+                let record = pack.slice(place.at as usize..end as usize);
+                // A copy of its own, unless it is all there is: the consumer may hold one message of the pack for long.
+                let record = if record.len() < pack.len() { Bytes::copy_from_slice(&record) } else { record };
+                Ok(Message::decode(&record).ok())
+            }
+        }
+    }
+
+    fn pack(
+        &mut self,
+        database: &redb::Database,
+        tables: &mut Option<Tables>,
+        place: &Place,
+    ) -> Result<Option<Bytes>, StoreError> {
+        if let Some(at) = self.packs.iter().position(|(id, _)| *id == place.pack) {
+            self.packs[at..].rotate_left(1);
+            return Ok(self.packs.last().map(|(_, pack)| pack.clone()));
+        }
+        let tables = open(database, tables)?;
+        let large = place.len as usize > VALUE_BYTES_MAX;
+        let row = tables.share.get(place.pack).map_err(redb_error("read"))?;
+        let Some((_, bytes)) = row.and_then(|row| decode_share(row.value())) else { return Ok(None) };
+        let pack = read_chunks(tables, PACKS, place.pack, bytes)?;
+        if let Some(pack) = pack.as_ref().filter(|_| !large) {
+            if self.packs.len() >= PACKS_KEPT {
+                self.packs.remove(0);
+            }
+            self.packs.push((place.pack, pack.clone()));
+        }
+        Ok(pack)
+    }
 }
 
 fn open<'a>(database: &redb::Database, tables: &'a mut Option<Tables>) -> Result<&'a Tables, StoreError> {
@@ -148,6 +217,7 @@ fn open<'a>(database: &redb::Database, tables: &'a mut Option<Tables>) -> Result
             segment: tx.open_table(SEGMENT).map_err(redb_error("open a table"))?,
             index: tx.open_table(SEGMENT_INDEX).map_err(redb_error("open a table"))?,
             body: tx.open_table(BODY).map_err(redb_error("open a table"))?,
+            share: tx.open_table(SHARE).map_err(redb_error("open a table"))?,
             _tx: tx,
         });
     }
@@ -190,27 +260,16 @@ fn is_settled(runs: &mut &[(Seq, Seq)], seq: Seq) -> bool {
     false
 }
 
-fn body_of(
-    database: &redb::Database,
-    tables: &mut Option<Tables>,
-    queue: QueueId,
-    entry: &StoredEntry,
-    counters: &Counters,
-) -> Result<Option<Message>, StoreError> {
-    let len = match &entry.body {
-        StoredBody::Inline(message) => return Ok(Some(message.clone())),
-        StoredBody::Chunked(len) => *len,
-    };
-    let tables = open(database, tables)?;
-    let (from, to) = (chunk_key(queue, entry.seq, 0), chunk_key(queue, entry.seq, u32::MAX));
+/// The `len` bytes in the chunks of one large message or pack; `None` when they are not there.
+fn read_chunks(tables: &Tables, queue: QueueId, number: u64, len: u64) -> Result<Option<Bytes>, StoreError> {
+    let (from, to) = (chunk_key(queue, number, 0), chunk_key(queue, number, u32::MAX));
     let mut record = Vec::new();
     for item in tables.body.range::<&[u8; 16]>(&from..=&to).map_err(redb_error("read"))? {
-        record.extend_from_slice(item.map_err(redb_error("read"))?.1.value());
+        let (_, chunk) = item.map_err(redb_error("read"))?;
+        if record.is_empty() {
+            record.reserve_exact(usize::try_from(len).unwrap_or(0).min(MESSAGE_BYTES_MAX));
+        }
+        record.extend_from_slice(chunk.value());
     }
-    let message = (record.len() as u64 == len).then(|| Message::decode(&Bytes::from(record)).ok()).flatten();
-    if message.is_none() {
-        add(&counters.segments_damaged, 1);
-        tracing::error!(queue = queue.0, seq = entry.seq, "a stored message is damaged and lost");
-    }
-    Ok(message)
+    Ok((record.len() as u64 == len).then(|| Bytes::from(record)))
 }

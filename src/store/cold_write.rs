@@ -2,16 +2,21 @@
 
 use redb::{Durability, ReadableTable, Table, WriteTransaction};
 
+use hashbrown::HashMap;
+
 use super::cold::{
-    BODY, Cold, DOOMED, META, META_KEY, Meta, QUEUE, ROW, SEGMENT, SEGMENT_INDEX, damaged, encode_queue,
-    redb_error,
+    BODY, Cold, DOOMED, META, META_KEY, Meta, QUEUE, ROW, SEGMENT, SEGMENT_INDEX, SHARE, damaged,
+    encode_queue, redb_error,
 };
 use super::contract::{QueueId, Seq};
 use super::error::StoreError;
 use super::hot::{FoldEntry, FoldedQueue, QueueFold, Snapshot};
 use super::segment::{
-    INLINE_BYTES_MAX, Index, SegmentKey, VALUE_BYTES_MAX, chunk_key, pack, segment_key, split_key,
+    INLINE_BYTES_MAX, Index, PACKS, SegmentKey, VALUE_BYTES_MAX, chunk_key, pack, segment_key, split_key,
 };
+use super::share::Shares;
+use crate::message::Message;
+use crate::varint::{put_varint, take_varint};
 
 /// Segments that one checkpoint removes at most; the rest is left for the next one.
 pub const SWEEP_SEGMENTS_MAX: usize = 2048;
@@ -27,6 +32,8 @@ pub struct Written {
     pub messages: u64,
     /// Segments removed.
     pub removed: u64,
+    /// Packs of shared messages written.
+    pub packs: u64,
     /// The checkpoint's row.
     pub meta: Meta,
 }
@@ -37,6 +44,7 @@ pub struct Written {
 /// As redb says. It is then unknown whether the checkpoint is durable.
 pub fn write_checkpoint(cold: &Cold, before: &Meta, snapshot: &Snapshot) -> Result<Written, StoreError> {
     let database = cold.access()?;
+    cold.region().begin_commit();
     let mut tx = database.begin_write().map_err(redb_error("begin"))?;
     tx.set_durability(Durability::Immediate).map_err(redb_error("begin"))?;
     tx.set_quick_repair(true);
@@ -47,14 +55,18 @@ pub fn write_checkpoint(cold: &Cold, before: &Meta, snapshot: &Snapshot) -> Resu
         next_queue: snapshot.next_queue,
         newest_wall: snapshot.newest_wall,
         stored_bytes: before.stored_bytes,
+        next_pack: before.next_pack,
     };
     let mut written = Written { meta, ..Written::default() };
     {
         let mut tables = Tables::open(&tx)?;
+        tables.shares = Shares::plan(&snapshot.queues, written.meta.next_pack);
+        tables.write_packs(&mut written)?;
         for fold in &snapshot.queues {
             let done = tables.write_queue(fold, &mut written)?;
             written.queues.push(done);
         }
+        tables.write_shares()?;
         tables.remove_queues(&snapshot.deleted, &mut written)?;
         for ((space, key), value) in &snapshot.rows {
             tables.write_row(*space as u8, key, value.as_deref(), &mut written.meta)?;
@@ -70,9 +82,13 @@ struct Tables<'tx> {
     segment: Table<'tx, &'static SegmentKey, &'static [u8]>,
     index: Table<'tx, &'static SegmentKey, &'static [u8]>,
     body: Table<'tx, &'static [u8; 16], &'static [u8]>,
+    share: Table<'tx, u64, &'static [u8]>,
     queue: Table<'tx, u32, &'static [u8]>,
     doomed: Table<'tx, u32, ()>,
     row: Table<'tx, &'static [u8], &'static [u8]>,
+    shares: Shares,
+    /// Segments that refer to each new pack.
+    references: HashMap<u64, u64>,
     buffer: Vec<u8>,
     sweeps_left: usize,
 }
@@ -84,9 +100,12 @@ impl<'tx> Tables<'tx> {
             segment: tx.open_table(SEGMENT).map_err(redb_error(failed))?,
             index: tx.open_table(SEGMENT_INDEX).map_err(redb_error(failed))?,
             body: tx.open_table(BODY).map_err(redb_error(failed))?,
+            share: tx.open_table(SHARE).map_err(redb_error(failed))?,
             queue: tx.open_table(QUEUE).map_err(redb_error(failed))?,
             doomed: tx.open_table(DOOMED).map_err(redb_error(failed))?,
             row: tx.open_table(ROW).map_err(redb_error(failed))?,
+            shares: Shares::default(),
+            references: HashMap::new(),
             buffer: Vec::new(),
             sweeps_left: SWEEP_SEGMENTS_MAX,
         })
@@ -123,7 +142,7 @@ impl<'tx> Tables<'tx> {
         let mut buffer = std::mem::take(&mut self.buffer);
         while let Some(first) = entries.first() {
             let key = segment_key(queue, first.seq);
-            let (count, index) = pack(entries, &mut buffer);
+            let (count, index) = pack(entries, &self.shares, &mut buffer);
             let (now, rest) = entries.split_at(count);
             if index.chunked > 0 {
                 self.write_chunks(queue, now)?;
@@ -131,6 +150,7 @@ impl<'tx> Tables<'tx> {
             self.segment.insert(&key, buffer.as_slice()).map_err(redb_error("write"))?;
             self.index.insert(&key, index.encode().as_slice()).map_err(redb_error("write"))?;
             meta.stored_bytes += index.stored;
+            index.packs.iter().for_each(|pack| *self.references.entry(*pack).or_default() += 1);
             entries = rest;
             segments += 1;
         }
@@ -139,16 +159,84 @@ impl<'tx> Tables<'tx> {
     }
 
     fn write_chunks(&mut self, queue: QueueId, entries: &[FoldEntry]) -> Result<(), StoreError> {
-        let mut record = Vec::new();
         for entry in entries.iter().filter(|e| e.message.size() as usize > INLINE_BYTES_MAX) {
-            record.clear();
-            entry.message.encode(&mut record);
-            for (number, chunk) in (0u32..).zip(record.chunks(VALUE_BYTES_MAX)) {
-                let key = chunk_key(queue, entry.seq, number);
-                self.body.insert(&key, chunk).map_err(redb_error("write"))?;
+            if self.shares.place(&entry.message).is_none() {
+                self.write_large(queue, entry.seq, &entry.message)?;
             }
         }
         Ok(())
+    }
+
+    /// Writes a message's chunks straight from its payload: only the first one is put together in memory.
+    fn write_large(&mut self, queue: QueueId, number: u64, message: &Message) -> Result<(), StoreError> {
+        let mut first = Vec::with_capacity(VALUE_BYTES_MAX);
+        message.encode_head(&mut first);
+        let mut payload = message.payload();
+        if first.len() < VALUE_BYTES_MAX {
+            let (front, rest) = payload.split_at(payload.len().min(VALUE_BYTES_MAX - first.len()));
+            first.extend_from_slice(front);
+            payload = rest;
+        }
+        let parts = first.chunks(VALUE_BYTES_MAX).chain(payload.chunks(VALUE_BYTES_MAX));
+        for (chunk, part) in (0u32..).zip(parts) {
+            let key = chunk_key(queue, number, chunk);
+            self.body.insert(&key, part).map_err(redb_error("write"))?;
+        }
+        Ok(())
+    }
+
+    fn write_packs(&mut self, written: &mut Written) -> Result<(), StoreError> {
+        let shares = std::mem::take(&mut self.shares);
+        let mut buffer = std::mem::take(&mut self.buffer);
+        for pack in shares.packs() {
+            buffer.clear();
+            match pack.messages.as_slice() {
+                [large] if large.size() as usize > INLINE_BYTES_MAX => {
+                    self.write_large(PACKS, pack.id, large)?
+                }
+                messages => {
+                    messages.iter().for_each(|message| message.encode(&mut buffer));
+                    let key = chunk_key(PACKS, pack.id, 0);
+                    self.body.insert(&key, buffer.as_slice()).map_err(redb_error("write"))?;
+                }
+            }
+            written.meta.next_pack = pack.id + 1;
+            written.meta.stored_bytes += pack.bytes();
+            written.packs += 1;
+        }
+        (self.shares, self.buffer) = (shares, buffer);
+        Ok(())
+    }
+
+    /// Each new pack's count; called once all segments that refer to it are written.
+    fn write_shares(&mut self) -> Result<(), StoreError> {
+        for pack in self.shares.packs() {
+            let references = self.references.get(&pack.id).copied().unwrap_or(0);
+            assert!(references > 0, "a pack is made for segments of this checkpoint");
+            let row = encode_share(references, pack.bytes());
+            self.share.insert(pack.id, row.as_slice()).map_err(redb_error("write"))?;
+        }
+        Ok(())
+    }
+
+    /// A segment that refers to `pack` is gone.
+    fn release_pack(&mut self, pack: u64, written: &mut Written) -> Result<(), StoreError> {
+        let row = self.share.get(pack).map_err(redb_error("read"))?;
+        let (references, bytes) =
+            row.and_then(|row| decode_share(row.value())).ok_or_else(|| damaged("a pack's count"))?;
+        if references > 1 {
+            let row = encode_share(references - 1, bytes);
+            self.share.insert(pack, row.as_slice()).map_err(redb_error("write"))?;
+            return Ok(());
+        }
+        self.share.remove(pack).map_err(redb_error("remove"))?;
+        written.meta.stored_bytes = written.meta.stored_bytes.saturating_sub(bytes);
+        self.remove_bodies(PACKS, pack, pack)
+    }
+
+    fn remove_bodies(&mut self, queue: QueueId, first: u64, last: u64) -> Result<(), StoreError> {
+        let (from, to) = (chunk_key(queue, first, 0), chunk_key(queue, last, u32::MAX));
+        self.body.retain_in::<&[u8; 16], _>(&from..=&to, |_, _| false).map_err(redb_error("remove"))
     }
 
     /// Removes the segments that lie in `start..end` as a whole, from the first one on, as many as are allowed.
@@ -173,7 +261,7 @@ impl<'tx> Tables<'tx> {
             found.push((*key.value(), index));
         }
         for (key, index) in &found {
-            self.remove_segment(key, index)?;
+            self.remove_segment(key, index, written)?;
             written.meta.stored_bytes = written.meta.stored_bytes.saturating_sub(index.stored);
         }
         self.sweeps_left -= found.len();
@@ -181,15 +269,19 @@ impl<'tx> Tables<'tx> {
         Ok(found.len() as u64)
     }
 
-    fn remove_segment(&mut self, key: &SegmentKey, index: &Index) -> Result<(), StoreError> {
+    fn remove_segment(
+        &mut self,
+        key: &SegmentKey,
+        index: &Index,
+        written: &mut Written,
+    ) -> Result<(), StoreError> {
         self.segment.remove(key).map_err(redb_error("remove"))?;
         self.index.remove(key).map_err(redb_error("remove"))?;
         if index.chunked > 0 {
             let (queue, first) = split_key(key);
-            let (from, to) = (chunk_key(queue, first, 0), chunk_key(queue, index.last, u32::MAX));
-            self.body.retain_in::<&[u8; 16], _>(&from..=&to, |_, _| false).map_err(redb_error("remove"))?;
+            self.remove_bodies(queue, first, index.last)?;
         }
-        Ok(())
+        index.packs.iter().try_for_each(|pack| self.release_pack(*pack, written))
     }
 
     fn remove_queues(&mut self, deleted: &[QueueId], written: &mut Written) -> Result<(), StoreError> {
@@ -230,4 +322,17 @@ impl<'tx> Tables<'tx> {
         meta.stored_bytes += value.map_or(0, |value| value.len() + name.len()) as u64;
         Ok(())
     }
+}
+
+/// A pack's row: varints.
+fn encode_share(references: u64, bytes: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_varint(&mut out, references);
+    put_varint(&mut out, bytes);
+    out
+}
+
+/// How many segments refer to a pack, and its stored size.
+pub(super) fn decode_share(mut raw: &[u8]) -> Option<(u64, u64)> {
+    Some((take_varint(&mut raw)?, take_varint(&mut raw)?))
 }

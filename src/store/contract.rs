@@ -58,7 +58,8 @@ impl Space {
 pub struct Target {
     /// The queue.
     pub queue: QueueId,
-    /// The message's place there: one more than the queue's last one.
+    /// The message's place there: after the queue's last one. Numbers that are left out belong to messages that were settled
+    /// before they got to the store; they count as settled.
     pub seq: Seq,
     /// How it is to be delivered.
     pub options: DeliveryOptions,

@@ -49,6 +49,8 @@ counters! {
     checkpoints_failed,
     /// Messages moved to the cold tier, counted per queue.
     messages_folded,
+    /// Packs of messages that several queues wanted, each stored once.
+    packs_written,
     /// Segments removed from the cold tier.
     segments_removed,
     /// Segments that could not be read: their messages are lost.

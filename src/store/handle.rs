@@ -11,10 +11,12 @@ use std::time::Duration;
 use super::contract::{Batch, PageRequest, Recovered, StoreEvent};
 use super::counters::{Counters, add};
 use super::error::StoreError;
+use super::load_queue::load_queue;
 use super::media::{Media, RealFile, sync_folder_of};
 use super::recover::{self, Opened, Settings};
 use super::shared::{Notify, Shared};
 use super::threads::{Ending, Gate, WriterThread, run_checkpoints, run_loader};
+use super::tools::StoreTools;
 use crate::limits::Limits;
 
 /// Damaged files that are kept beside the store, beyond which opening fails instead of making one more.
@@ -79,6 +81,7 @@ impl StoreOptions {
 pub struct Store {
     shared: Arc<Shared>,
     gate: Arc<Gate>,
+    settings: Settings,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -97,7 +100,20 @@ impl Store {
         let settings = options.settings();
         settings.checked_ring_bytes()?;
         let opened = open_file(&options.path, &settings, notify)?;
-        Self::start(opened, Duration::from_millis(u64::from(options.linger_millis)))
+        Self::start(opened, settings, Duration::from_millis(u64::from(options.linger_millis)))
+    }
+
+    /// Opens a store that exists; a damaged one is an error and stays where it is.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_existing(
+        options: StoreOptions,
+        notify: Arc<dyn Fn() + Send + Sync>,
+    ) -> Result<(Self, Recovered), StoreError> {
+        let settings = options.settings();
+        let opened = recover::open(Arc::new(RealFile::open(&options.path)?), &settings, notify)?;
+        Self::start(opened, settings, Duration::from_millis(u64::from(options.linger_millis)))
     }
 
     /// Opens a store on any medium; an empty one gets a new store. The medium's owner sees to it that nobody else has it.
@@ -114,14 +130,14 @@ impl Store {
             recover::create(&media, &settings)?;
         }
         let opened = recover::open(media, &settings, notify)?;
-        Self::start(opened, Duration::from_millis(u64::from(options.linger_millis)))
+        Self::start(opened, settings, Duration::from_millis(u64::from(options.linger_millis)))
     }
 
-    fn start(opened: Opened, linger: Duration) -> Result<(Self, Recovered), StoreError> {
+    fn start(opened: Opened, settings: Settings, linger: Duration) -> Result<(Self, Recovered), StoreError> {
         let Opened { shared, writer, recovered } = opened;
         let gate = Arc::new(Gate::default());
         let (jobs_tx, jobs) = mpsc::sync_channel(1);
-        let (loads_tx, loads) = mpsc::channel();
+        let (loads_tx, loads) = load_queue();
         let writer_thread = WriterThread {
             writer,
             shared: shared.clone(),
@@ -134,7 +150,7 @@ impl Store {
             flush_by: None,
         };
         shared.check_capacity();
-        let mut store = Self { shared: shared.clone(), gate: gate.clone(), threads: Vec::new() };
+        let mut store = Self { shared: shared.clone(), gate: gate.clone(), settings, threads: Vec::new() };
         store.spawn("store-write", move || writer_thread.run())?;
         let (checkpoint_shared, checkpoint_gate) = (shared.clone(), gate);
         store.spawn("store-fold", move || run_checkpoints(&checkpoint_shared, &checkpoint_gate, &jobs))?;
@@ -185,6 +201,12 @@ impl Store {
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.shared.counters
+    }
+
+    /// For an operator's requests, from any thread, as long as the store is open.
+    #[must_use]
+    pub fn tools(&self) -> StoreTools {
+        StoreTools::new(self.shared.clone(), self.gate.clone(), self.settings)
     }
 
     /// Commits everything, takes a last checkpoint and closes the file. Takes as long as writing the ring's content once.
@@ -243,16 +265,25 @@ fn open_file(path: &Path, settings: &Settings, notify: Notify) -> Result<Opened,
 
 /// Makes the file under another name first: under its own name it is always complete.
 fn create_file(path: &Path, settings: &Settings, notify: Notify) -> Result<Opened, StoreError> {
-    let failed = "create its file";
+    let (media, unfinished) = create_media(path)?;
+    recover::create(&media, settings)?;
+    finish_creation(&unfinished, path)?;
+    recover::open(media, settings, notify)
+}
+
+/// An empty, locked file with the other name.
+pub(super) fn create_media(path: &Path) -> Result<(Arc<dyn Media>, PathBuf), StoreError> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).map_err(StoreError::io("create its folder"))?;
     }
     let unfinished = with_suffix(path, ".tmp");
-    let media: Arc<dyn Media> = Arc::new(RealFile::create(&unfinished)?);
-    recover::create(&media, settings)?;
-    std::fs::rename(&unfinished, path).map_err(StoreError::io(failed))?;
-    sync_folder_of(path).map_err(StoreError::io(failed))?;
-    recover::open(media, settings, notify)
+    Ok((Arc::new(RealFile::create(&unfinished)?), unfinished))
+}
+
+/// Gives a complete file its name.
+pub(super) fn finish_creation(unfinished: &Path, path: &Path) -> Result<(), StoreError> {
+    std::fs::rename(unfinished, path).map_err(StoreError::io("create its file"))?;
+    sync_folder_of(path).map_err(StoreError::io("create its file"))
 }
 
 fn set_aside(path: &Path) -> Result<PathBuf, StoreError> {

@@ -13,6 +13,9 @@ use crate::message::{DeliveryOptions, Message};
 /// Starts of settled runs that changed since the last checkpoint, beyond which their segments wait for the floor.
 const TOUCHED_RUNS_MAX: usize = 256;
 
+/// Numbers that may be left out at once behind unsettled messages; the broker keeps to much less.
+const SKIPPED_MAX: u64 = 1 << 20;
+
 /// A message whose record is in the ring.
 #[derive(Debug)]
 pub struct HotEntry {
@@ -101,7 +104,8 @@ impl Default for HotQueue {
 }
 
 impl HotQueue {
-    /// Appends a message. A number below the tail was seen before a restart and is skipped.
+    /// Appends a message. A number below the tail was seen before a restart and is skipped; numbers left out before it count
+    /// as settled.
     pub fn enqueue(
         &mut self,
         seq: Seq,
@@ -113,7 +117,7 @@ impl HotQueue {
             return Ok(());
         }
         if seq > self.tail {
-            return Err(Contradiction("a queue's numbers have a gap"));
+            self.skip_to(seq, lsn)?;
         }
         let settled = self.is_settled(seq);
         self.tail = seq + 1;
@@ -125,6 +129,44 @@ impl HotQueue {
         self.entries.push_back(HotEntry { lsn, options, message: (!settled).then_some(message) });
         self.drop_below_floor();
         Ok(())
+    }
+
+    /// The numbers up to `seq` were settled before they got here. Behind unsettled messages they take places like others.
+    fn skip_to(&mut self, seq: Seq, lsn: Lsn) -> Result<(), Contradiction> {
+        let first = self.tail;
+        if self.floor >= first {
+            (self.tail, self.hot_first) = (seq, seq);
+            self.entries.clear();
+            self.add_settled(first, seq);
+            return Ok(());
+        }
+        if seq - first > SKIPPED_MAX {
+            return Err(Contradiction("a queue's numbers have a gap"));
+        }
+        for _ in first..seq {
+            self.entries.push_back(HotEntry { lsn, options: DeliveryOptions::default(), message: None });
+        }
+        self.tail = seq;
+        self.add_settled(first, seq);
+        self.drop_below_floor();
+        Ok(())
+    }
+
+    /// `first..end` counts as settled. After a restart runs of the cold tier may lie there already, and beyond.
+    fn add_settled(&mut self, first: Seq, end: Seq) {
+        let (mut start, mut end) = (first, end);
+        while let Some((s, e)) = self.runs.range(..=end).next_back().map(|(s, e)| (*s, *e))
+            && e >= start
+        {
+            self.runs.remove(&s);
+            (start, end) = (start.min(s), end.max(e));
+        }
+        self.runs_changed += 1;
+        if start <= self.floor {
+            self.floor = self.floor.max(end);
+        } else {
+            self.runs.insert(start, end);
+        }
     }
 
     /// One message is settled.
@@ -281,6 +323,21 @@ mod tests {
         queue.settle(5, 1, size).unwrap();
         assert_eq!(queue.total(), (7, 7 * size));
         assert!(queue.settle(6, 2, 2 * size).is_err());
+    }
+
+    #[test]
+    fn numbers_that_are_left_out_count_as_settled() {
+        let (mut queue, size) = filled(3);
+        let message = Message::new("t", b"payload", MessageHead::default());
+        queue.enqueue(7, 9 * 4096, DeliveryOptions::default(), message.clone()).unwrap();
+        assert!((4..7).all(|seq| queue.is_settled(seq)) && !queue.is_settled(7));
+        assert_eq!((queue.tail, queue.total()), (8, (4, 4 * size)));
+        queue.settle(1, 3, 3 * size).unwrap();
+        assert_eq!((queue.floor, queue.entries.len()), (7, 1));
+        queue.settle(7, 1, size).unwrap();
+        queue.enqueue(5_000_000, 10 * 4096, DeliveryOptions::default(), message).unwrap();
+        assert_eq!((queue.floor, queue.tail, queue.total()), (5_000_000, 5_000_001, (1, size)));
+        assert!(queue.runs.is_empty());
     }
 
     #[test]

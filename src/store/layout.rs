@@ -16,8 +16,10 @@ use super::media::Media;
 /// The unit of everything in the file: what a disk or a file system writes at once.
 pub const BLOCK_BYTES: u64 = 4096;
 
-/// The format that this program writes; it reads all up to this one.
-pub const FORMAT_VERSION: u32 = 1;
+/// The format that this program writes; it brings older ones up to this one, see [`super::upgrade`].
+///
+/// 1: the first. 2: packs of messages that several queues want.
+pub const FORMAT_VERSION: u32 = 2;
 
 /// Where the two copies of redb's first page are.
 pub const HEADER_COPY_AT: [u64; 2] = [8192, 16384];
@@ -40,6 +42,8 @@ const SUPERBLOCK_BYTES: usize = 64;
 /// What must be known before anything else in the file can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Superblock {
+    /// Format of the file.
+    pub version: u32,
     /// Counts the superblock's writes.
     pub sequence: u64,
     /// Part of every record's checksum: a client's bytes cannot pass for a record.
@@ -101,7 +105,7 @@ impl Superblock {
     fn encode(&self) -> [u8; BLOCK_BYTES as usize] {
         let mut block = [0; BLOCK_BYTES as usize];
         block[..8].copy_from_slice(MAGIC);
-        block[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        block[8..12].copy_from_slice(&self.version.to_le_bytes());
         block[12..16].copy_from_slice(&(BLOCK_BYTES as u32).to_le_bytes());
         let numbers = [self.sequence, self.salt, self.epoch, self.ring_bytes, self.ballast_bytes];
         for (place, number) in block[16..56].chunks_exact_mut(8).zip(numbers) {
@@ -125,13 +129,15 @@ impl Superblock {
             return Err(StoreError::NewerFormat { found: version, known: FORMAT_VERSION });
         }
         let found = Self {
+            version,
             sequence: le64(&block[16..]),
             salt: le64(&block[24..]),
             epoch: le64(&block[32..]),
             ring_bytes: le64(&block[40..]),
             ballast_bytes: le64(&block[48..]),
         };
-        let sane = (RING_BYTES_MIN..=RING_BYTES_MAX).contains(&found.ring_bytes)
+        let sane = version > 0
+            && (RING_BYTES_MIN..=RING_BYTES_MAX).contains(&found.ring_bytes)
             && found.ring_bytes.is_multiple_of(BLOCK_BYTES)
             && found.ballast_bytes <= BALLAST_BYTES_MAX
             && found.ballast_bytes.is_multiple_of(BLOCK_BYTES);
@@ -153,8 +159,14 @@ pub(super) fn le64(bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    const SAMPLE: Superblock =
-        Superblock { sequence: 3, salt: 4, epoch: 5, ring_bytes: 8 << 20, ballast_bytes: 1 << 20 };
+    const SAMPLE: Superblock = Superblock {
+        version: FORMAT_VERSION,
+        sequence: 3,
+        salt: 4,
+        epoch: 5,
+        ring_bytes: 8 << 20,
+        ballast_bytes: 1 << 20,
+    };
 
     #[test]
     fn a_superblock_round_trips_and_one_flipped_bit_is_noticed() {
@@ -173,6 +185,10 @@ mod tests {
         block[8..12].copy_from_slice(&(FORMAT_VERSION + 1).to_le_bytes());
         let crc = crc32c::crc32c(&block[..SUPERBLOCK_BYTES - 4]);
         block[SUPERBLOCK_BYTES - 4..SUPERBLOCK_BYTES].copy_from_slice(&crc.to_le_bytes());
-        assert!(matches!(Superblock::decode(&block), Err(StoreError::NewerFormat { found: 2, known: 1 })));
+        let found = FORMAT_VERSION + 1;
+        let result = Superblock::decode(&block);
+        assert!(
+            matches!(result, Err(StoreError::NewerFormat { found: f, known: FORMAT_VERSION }) if f == found)
+        );
     }
 }

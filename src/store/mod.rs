@@ -16,6 +16,7 @@ mod handle;
 mod hot;
 mod hot_queue;
 mod layout;
+mod load_queue;
 mod loader;
 mod media;
 mod offset_backend;
@@ -24,15 +25,21 @@ mod record;
 mod recover;
 mod ring;
 mod segment;
+mod share;
 mod shared;
 mod space;
 mod threads;
+mod tools;
+mod upgrade;
+mod verify;
 mod writer;
 
 pub use counters::Counters;
 pub use error::StoreError;
 pub use handle::{Store, StoreOptions};
 pub use media::{Media, RealFile};
+pub use tools::StoreTools;
+pub use verify::Verification;
 
 #[cfg(any(test, feature = "simulation"))]
 mod sim_media;
@@ -43,8 +50,14 @@ mod tests_faults;
 #[cfg(test)]
 mod tests_file;
 #[cfg(test)]
+mod tests_format;
+#[cfg(test)]
 mod tests_model;
 #[cfg(test)]
 mod tests_power;
 #[cfg(test)]
 mod tests_support;
+#[cfg(test)]
+mod tests_tools;
+#[cfg(test)]
+mod tests_wear;

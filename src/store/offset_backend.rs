@@ -4,13 +4,15 @@
 //! page, and a power cut that tears it while it is written would lose the database. Before each write to page 0, be it one that
 //! changes nothing, whose present content is not in the newest copy, the page as it is goes to the older of two slots (page, then
 //! a trailer block with magic, sequence and CRC), synced. It **trickles**: after every 128 KiB it syncs and pauses, so that a
-//! checkpoint does not pile up a burst in front of the ring's next commit. And when the disk is full it has the ballast of
-//! [`Space`] to draw on.
+//! checkpoint does not pile up a burst in front of the ring's next commit. It **writes no page twice**: redb takes pages that its
+//! small write buffer had to let go back into it to compute their checksums, and writes them again as they are; such a page is
+//! compared with what is there and left alone. And when the disk is full it has the ballast of [`Space`] to draw on.
 
+use std::collections::HashSet;
 use std::io;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redb::{BackendError, StorageBackend};
@@ -24,6 +26,10 @@ use super::space::Space;
 const PAGE: usize = BLOCK_BYTES as usize;
 const COPY_MAGIC: &[u8; 8] = b"tg-page0";
 const TRICKLE_BYTES: u64 = 128 << 10;
+/// Pages from this size on are compared before they are written again.
+const COMPARED_BYTES_MIN: usize = 16 << 10;
+/// Pages of one commit whose places are remembered for that.
+const COMPARED_PAGES_MAX: usize = 16 << 10;
 
 /// What outlives one opening of the database: the region, its first page and its counters.
 #[derive(Debug)]
@@ -33,6 +39,8 @@ pub struct Region {
     space: Space,
     counters: Arc<Counters>,
     header: Mutex<HeaderPage>,
+    /// Where large pages were written since the last commit.
+    written: Mutex<HashSet<u64>>,
     unsynced: AtomicU64,
     /// Sync and pause now and then while writing.
     pub trickle: AtomicBool,
@@ -76,6 +84,7 @@ impl Region {
             space,
             counters,
             header: Mutex::new(HeaderPage { page, copied, sequence }),
+            written: Mutex::default(),
             unsynced: AtomicU64::new(0),
             trickle: AtomicBool::new(false),
             pause,
@@ -94,16 +103,39 @@ impl Region {
         self.base
     }
 
-    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+    /// A commit begins: pages that earlier ones have written are not worth a comparison.
+    pub fn begin_commit(&self) {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Returns whether something was written.
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<bool> {
         if offset < BLOCK_BYTES {
-            return self.write_header(offset, data);
+            return self.write_header(offset, data).map(|()| true);
         }
-        self.media.write_at(self.base + offset, data)
+        if data.len() >= COMPARED_BYTES_MIN && self.is_written(offset, data)? {
+            return Ok(false);
+        }
+        self.media.write_at(self.base + offset, data).map(|()| true)
+    }
+
+    /// This commit has written just this page there already. Otherwise it is taken to write it now.
+    fn is_written(&self, offset: u64, data: &[u8]) -> io::Result<bool> {
+        let mut written = self.written.lock().map_err(|_| poisoned())?;
+        if written.len() >= COMPARED_PAGES_MAX {
+            written.clear();
+        }
+        if written.insert(offset) {
+            return Ok(false);
+        }
+        let mut there = vec![0; data.len()];
+        // What cannot be read is written again.
+        Ok(self.media.read_at(self.base + offset, &mut there).is_ok() && there == data)
     }
 
     /// Copies page 0 if its newest copy is not equal to it, then remembers what the write makes of it.
     fn write_header(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        let mut header = self.header.lock().map_err(|_| io::Error::other("a store thread panicked"))?;
+        let mut header = self.header.lock().map_err(|_| poisoned())?;
         let at = usize::try_from(offset).expect("inside page 0");
         let end = (at + data.len()).min(PAGE);
         let unchanged = header.page[at..end] == data[..end - at];
@@ -129,6 +161,10 @@ impl Region {
         add(&self.counters.cold_syncs, 1);
         self.media.sync_data()
     }
+}
+
+fn poisoned() -> io::Error {
+    io::Error::other("a store thread panicked")
 }
 
 /// A copy of redb's page 0.
@@ -196,10 +232,13 @@ impl StorageBackend for OffsetBackend {
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let region = &*self.0;
-        match region.write(offset, data) {
+        let written = match region.write(offset, data) {
             // The ballast is for this: what the ring holds must get in.
             Err(error) if is_no_space(&error) && region.space.release() => region.write(offset, data)?,
             other => other?,
+        };
+        if !written {
+            return Ok(());
         }
         let len = data.len() as u64;
         add(&region.counters.cold_bytes, len);
@@ -252,7 +291,7 @@ mod tests {
     #[test]
     fn a_write_to_page_0_that_changes_nothing_is_covered_by_a_copy_too() {
         let superblock =
-            Superblock { sequence: 1, salt: 0, epoch: 1, ring_bytes: 64 << 10, ballast_bytes: 0 };
+            Superblock { version: 1, sequence: 1, salt: 0, epoch: 1, ring_bytes: 64 << 10, ballast_bytes: 0 };
         let base = superblock.cold_at();
         let media: Arc<dyn Media> = Arc::new(SimMedia::default());
         media.set_len(base + 2 * BLOCK_BYTES).unwrap();

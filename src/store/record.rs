@@ -8,9 +8,10 @@
 //!         2 settle   queue, first, count, bytes as varints
 //!         3 create   queue varint          4 delete queue   queue varint
 //!         5 put      space u8, key, value  6 delete         space u8, key      (each: length varint, bytes)
-//!         7 wall     milliseconds varint
+//!         7 wall     milliseconds varint   8 skip           queue, next sequence number as varints
 //! ```
-//! A queue's sequence number is written with its first enqueue in a record only; each further one is one more.
+//! A queue's sequence number is written with its first enqueue in a record only; each further one is one more, unless a skip
+//! says otherwise.
 
 use bytes::Bytes;
 use hashbrown::HashMap;
@@ -36,6 +37,7 @@ const DELETE_QUEUE: u8 = 4;
 const PUT: u8 = 5;
 const DELETE: u8 = 6;
 const WALL: u8 = 7;
+const SKIP: u8 = 8;
 
 /// Bytes that a frame with this body takes in the ring.
 #[must_use]
@@ -163,13 +165,23 @@ impl Encoder {
     fn add_enqueue(&mut self, message: &Message, targets: &Targets) {
         assert!(!targets.is_empty(), "a message is enqueued to at least one queue");
         self.enqueues = true;
+        for target in targets {
+            let expected = self.expected(target.queue);
+            self.latest = expected.map(|seq| (target.queue, seq));
+            if let Some(seq) = expected.filter(|seq| *seq != target.seq) {
+                assert!(seq < target.seq, "a queue's numbers rise");
+                self.buffer.push(SKIP);
+                put_varint(&mut self.buffer, u64::from(target.queue.0));
+                put_varint(&mut self.buffer, target.seq);
+                self.latest = Some((target.queue, target.seq));
+            }
+        }
         self.buffer.push(ENQUEUE);
         put_varint(&mut self.buffer, targets.len() as u64);
         for target in targets {
             put_varint(&mut self.buffer, u64::from(target.queue.0));
-            match self.expected(target.queue) {
-                Some(seq) => assert_eq!(seq, target.seq, "a queue's numbers have no gaps"),
-                None => put_varint(&mut self.buffer, target.seq),
+            if self.expected(target.queue).is_none() {
+                put_varint(&mut self.buffer, target.seq);
             }
             self.latest = Some((target.queue, target.seq + 1));
             target.options.encode(&mut self.buffer);
@@ -244,6 +256,8 @@ pub enum Item {
     Op(Op),
     /// The time of those that follow.
     Wall(Wall),
+    /// The next number of a queue is another one.
+    Skip,
 }
 
 /// Calls `each` with every item of `body`, in order.
@@ -289,6 +303,11 @@ fn decode_item(
             key: take_bytes(input).ok_or(BadRecord("row key"))?.into(),
         },
         WALL => return Ok(Item::Wall(Wall(take_number(input)?))),
+        SKIP => {
+            let queue = take_queue(input)?;
+            next.insert(queue, take_number(input)?);
+            return Ok(Item::Skip);
+        }
         _ => return Err(BadRecord("unknown item")),
     };
     Ok(Item::Op(op))
@@ -360,6 +379,8 @@ mod tests {
             enqueue(1, 7, numbered(1, 20)),
             enqueue(900, 70_000, numbered(2, 5_000)),
             fan_out,
+            enqueue(900, 70_002, numbered(5, 1)),
+            enqueue(900, 70_009, numbered(6, 1)),
             enqueue(1, 9, numbered(4, 0)),
             settle(1, 3, 2, 99),
             Op::Put { space: Space::Will, key: (*b"k").into(), value: (*b"v").into() },
@@ -373,8 +394,8 @@ mod tests {
         let mut encoder = Encoder::default();
         encoder.add(&batch(sample()));
         let body = encoder.buffer[HEADER_BYTES..].to_vec();
-        // One item for the time.
-        assert_eq!(decode(&body).unwrap().len(), sample().len() + 1);
+        // One item for the time, one for the numbers left out.
+        assert_eq!(decode(&body).unwrap().len(), sample().len() + 2);
         // Encoded again, what was decoded gives the same bytes: nothing was lost.
         let mut again = Encoder::default();
         let mut ops = vec![];

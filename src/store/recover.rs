@@ -12,7 +12,9 @@ use super::contract::{QueueId, Recovered};
 use super::counters::{Counters, add};
 use super::error::StoreError;
 use super::hot::Hot;
-use super::layout::{BALLAST_BYTES_MAX, BLOCK_BYTES, RING_AT, RING_BYTES_MAX, RING_BYTES_MIN, Superblock};
+use super::layout::{
+    BALLAST_BYTES_MAX, BLOCK_BYTES, FORMAT_VERSION, RING_AT, RING_BYTES_MAX, RING_BYTES_MIN, Superblock,
+};
 use super::media::Media;
 use super::offset_backend::{Region, read_copies};
 use super::probe::Overlay;
@@ -20,6 +22,7 @@ use super::record::{Item, decode_body};
 use super::ring::Ring;
 use super::shared::{Notify, Shared};
 use super::space::Space;
+use super::upgrade;
 use super::writer::Writer;
 use crate::message::BadRecord;
 
@@ -58,6 +61,18 @@ impl Settings {
     }
 }
 
+/// The epoch of a new file.
+pub const FIRST_EPOCH: u64 = 1;
+
+/// Opens the cold tier of a store that was just made, to be filled.
+///
+/// # Errors
+/// Of the medium or of redb.
+pub fn open_for_copy(media: &Arc<dyn Media>, settings: &Settings) -> Result<Cold, StoreError> {
+    let superblock = Superblock::read(&**media)?;
+    open_cold(media, &superblock, settings, &Arc::new(Counters::default()))
+}
+
 /// Makes an empty store on an empty medium. Everything is durable when it returns.
 ///
 /// # Errors
@@ -66,9 +81,10 @@ pub fn create(media: &Arc<dyn Media>, settings: &Settings) -> Result<(), StoreEr
     let ring_bytes = settings.checked_ring_bytes()?;
     let ballast = ring_bytes.saturating_add(settings.queue_bytes_max).min(BALLAST_BYTES_MAX);
     let superblock = Superblock {
+        version: FORMAT_VERSION,
         sequence: 1,
         salt: settings.salt,
-        epoch: 1,
+        epoch: FIRST_EPOCH,
         ring_bytes,
         ballast_bytes: ballast.next_multiple_of(BLOCK_BYTES),
     };
@@ -128,6 +144,7 @@ pub fn open(media: Arc<dyn Media>, settings: &Settings, notify: Notify) -> Resul
     let counters = Arc::new(Counters::default());
     restore_header(&media, superblock.cold_at())?;
     let cold = open_cold(&media, &superblock, settings, &counters)?;
+    upgrade::run(&cold, superblock.version)?;
     let Loaded { meta, queues, rows } = cold.load()?;
     let mut hot = Hot::default();
     (hot.next_queue, hot.newest_wall) = (meta.next_queue, meta.newest_wall);
@@ -160,6 +177,7 @@ fn replay(ring: &mut Ring, epoch: u64, hot: &mut Hot) -> Result<u64, StoreError>
         decode_body(&body, |item| {
             match item {
                 Item::Op(op) => hot.apply(op, lsn, true)?,
+                Item::Skip => {}
                 Item::Wall(wall) => hot.newest_wall = hot.newest_wall.max(wall),
             }
             Ok::<(), StoreError>(())
@@ -173,13 +191,18 @@ impl From<BadRecord> for StoreError {
     }
 }
 
-/// Begins a new epoch. The sync makes what was replayed durable too: it may have been in the page cache only.
+/// Begins a new epoch, in the current format: an upgrade is complete with it. The sync makes what was replayed durable too: it may have been in the page cache only.
 fn next_epoch(
     media: &Arc<dyn Media>,
     superblock: Superblock,
     counters: &Counters,
 ) -> Result<Superblock, StoreError> {
-    let next = Superblock { sequence: superblock.sequence + 1, epoch: superblock.epoch + 1, ..superblock };
+    let next = Superblock {
+        version: FORMAT_VERSION,
+        sequence: superblock.sequence + 1,
+        epoch: superblock.epoch + 1,
+        ..superblock
+    };
     next.write(&**media).map_err(StoreError::io("write its superblock"))?;
     media.sync_data().map_err(StoreError::io("write its superblock"))?;
     add(&counters.header_bytes, BLOCK_BYTES);

@@ -4,16 +4,22 @@
 //! segment key    queue u32 | first sequence number u64, big-endian
 //! segment value  entry*: gap varint | options | (length << 1 | chunked) varint | message, unless chunked
 //!                gap: settled messages since the previous entry
-//! index value    last u64 | count u32 | chunked u32 | stored u64 | earliest expiry u64, little-endian
+//!                (length 0, chunked): pack varint, place varint and length varint of a shared message follow
+//! index value    last u64 | count u32 | chunked u32 | stored u64 | earliest expiry u64, little-endian,
+//!                then the packs that are referred to, ascending: varints, each less the one before
 //! body key       queue u32 | seq u64 | chunk u32, big-endian; value: at most 65,000 bytes of a chunked message
+//!                queue 0 (none has that number) | pack u64 | chunk u32: a pack
+//! share          pack u64 -> segments that refer to it varint | stored bytes varint
 //! ```
-//! Values stay just below redb's page sizes, which are powers of two. A segment is never changed, only removed.
+//! Values stay just below redb's page sizes, which are powers of two. A segment is never changed, only removed; a pack is
+//! removed with the last segment that refers to it.
 
 use bytes::Bytes;
 
 use super::contract::{QueueId, Seq};
 use super::hot::FoldEntry;
 use super::layout::{le32, le64};
+use super::share::{Place, Shares};
 use crate::message::{BadRecord, DeliveryOptions, Message};
 use crate::varint::{put_varint, take_varint, varint_len};
 
@@ -22,6 +28,12 @@ pub const VALUE_BYTES_MAX: usize = 65_000;
 
 /// Messages longer than this are stored in chunks of their own.
 pub const INLINE_BYTES_MAX: usize = 60_000;
+
+/// Messages of one segment: what a reader holds of a segment of tiny or shared messages is bounded too.
+const SEGMENT_MESSAGES_MAX: u32 = 2048;
+
+/// The queue under whose number packs are stored.
+pub const PACKS: QueueId = QueueId(0);
 
 /// Sizes just under redb's page sizes, largest first.
 const FILL_BYTES: [usize; 5] = [VALUE_BYTES_MAX, 32_600, 16_300, 8_100, 4_050];
@@ -55,7 +67,7 @@ pub fn chunk_key(queue: QueueId, seq: Seq, chunk: u32) -> [u8; 16] {
 }
 
 /// What is known of a segment without reading it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Index {
     /// Its last message.
     pub last: Seq,
@@ -67,71 +79,111 @@ pub struct Index {
     pub stored: u64,
     /// The earliest expiry time of its messages in milliseconds; the largest number if none expires.
     pub min_expiry: u64,
+    /// Packs that it refers to, ascending.
+    pub packs: Vec<u64>,
 }
+
+const INDEX_BYTES: usize = 32;
 
 impl Index {
     /// The stored form.
     #[must_use]
-    pub fn encode(&self) -> [u8; 32] {
-        let mut out = [0; 32];
-        out[..8].copy_from_slice(&self.last.to_le_bytes());
-        out[8..12].copy_from_slice(&self.count.to_le_bytes());
-        out[12..16].copy_from_slice(&self.chunked.to_le_bytes());
-        out[16..24].copy_from_slice(&self.stored.to_le_bytes());
-        out[24..].copy_from_slice(&self.min_expiry.to_le_bytes());
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(INDEX_BYTES + 2 * self.packs.len());
+        out.extend_from_slice(&self.last.to_le_bytes());
+        out.extend_from_slice(&self.count.to_le_bytes());
+        out.extend_from_slice(&self.chunked.to_le_bytes());
+        out.extend_from_slice(&self.stored.to_le_bytes());
+        out.extend_from_slice(&self.min_expiry.to_le_bytes());
+        let mut before = 0;
+        for pack in &self.packs {
+            put_varint(&mut out, pack - before);
+            before = *pack;
+        }
         out
     }
 
     /// Reads the stored form; `None` when it is none.
     #[must_use]
     pub fn decode(raw: &[u8]) -> Option<Self> {
-        (raw.len() == 32).then(|| Self {
-            last: le64(raw),
-            count: le32(&raw[8..]),
-            chunked: le32(&raw[12..]),
-            stored: le64(&raw[16..]),
-            min_expiry: le64(&raw[24..]),
+        let (fixed, mut list) = raw.split_at_checked(INDEX_BYTES)?;
+        let mut packs = Vec::new();
+        let mut pack = 0u64;
+        while !list.is_empty() {
+            pack = pack.checked_add(take_varint(&mut list)?)?;
+            packs.push(pack);
+        }
+        Some(Self {
+            last: le64(fixed),
+            count: le32(&fixed[8..]),
+            chunked: le32(&fixed[12..]),
+            stored: le64(&fixed[16..]),
+            min_expiry: le64(&fixed[24..]),
+            packs,
         })
     }
 }
 
 /// Takes the next segment's worth off the front of `entries` (which is not empty) into `out`; returns how many and the index.
 #[must_use]
-pub fn pack(entries: &[FoldEntry], out: &mut Vec<u8>) -> (usize, Index) {
+pub fn pack(entries: &[FoldEntry], shares: &Shares, out: &mut Vec<u8>) -> (usize, Index) {
     out.clear();
-    let target = fill_target(entries);
+    let target = fill_target(entries.iter().map(|entry| entry_bytes(entry, shares)));
     let first = entries[0].seq;
-    let mut index = Index { last: first, count: 0, chunked: 0, stored: 0, min_expiry: u64::MAX };
+    let mut index =
+        Index { last: first, count: 0, chunked: 0, stored: 0, min_expiry: u64::MAX, packs: Vec::new() };
     let mut expected = first;
     for entry in entries {
-        if index.count > 0 && out.len() + entry_bytes(entry) > target {
+        let need = entry_bytes(entry, shares) + varint_len(entry.seq - expected) - 1;
+        let full = out.len() + need > target || index.count == SEGMENT_MESSAGES_MAX;
+        if index.count > 0 && full {
             break;
         }
-        let size = entry.message.size() as usize;
-        let chunked = size > INLINE_BYTES_MAX;
         put_varint(out, entry.seq - expected);
         entry.options.encode(out);
-        put_varint(out, (size as u64) << 1 | u64::from(chunked));
-        if chunked {
-            index.chunked += 1;
-            index.stored += size as u64;
-        } else {
-            entry.message.encode(out);
-        }
+        put_body(entry, shares, &mut index, out);
         index.count += 1;
         index.last = entry.seq;
         index.min_expiry = index.min_expiry.min(entry.message.expires().map_or(u64::MAX, |wall| wall.0));
         expected = entry.seq + 1;
     }
     index.stored += out.len() as u64;
+    index.packs.sort_unstable();
+    index.packs.dedup();
     (index.count as usize, index)
 }
 
-/// The fullest page that the entries fill.
-fn fill_target(entries: &[FoldEntry]) -> usize {
+fn put_body(entry: &FoldEntry, shares: &Shares, index: &mut Index, out: &mut Vec<u8>) {
+    let size = entry.message.size() as usize;
+    if let Some(place) = shares.place(&entry.message) {
+        out.push(SHARED_WORD);
+        for number in [place.pack, u64::from(place.at), u64::from(place.len)] {
+            put_varint(out, number);
+        }
+        if index.packs.last() != Some(&place.pack) {
+            index.packs.push(place.pack);
+        }
+        return;
+    }
+    let chunked = size > INLINE_BYTES_MAX;
+    put_varint(out, (size as u64) << 1 | u64::from(chunked));
+    if chunked {
+        index.chunked += 1;
+        index.stored += size as u64;
+    } else {
+        entry.message.encode(out);
+    }
+}
+
+/// The length word of a shared message: chunked and of length 0, which no chunked message has.
+const SHARED_WORD: u8 = 1;
+
+/// The fullest page that values of these sizes fill.
+#[must_use]
+pub fn fill_target(sizes: impl Iterator<Item = usize>) -> usize {
     let mut total = 0;
-    for entry in entries {
-        total += entry_bytes(entry);
+    for size in sizes {
+        total += size;
         if total >= FILL_BYTES[0] {
             return FILL_BYTES[0];
         }
@@ -139,12 +191,19 @@ fn fill_target(entries: &[FoldEntry]) -> usize {
     FILL_BYTES.into_iter().find(|fill| *fill <= total).unwrap_or(FILL_BYTES[4])
 }
 
-/// At most what an entry takes in a segment.
-fn entry_bytes(entry: &FoldEntry) -> usize {
+/// What an entry takes in a segment if nothing was settled between it and the one before.
+fn entry_bytes(entry: &FoldEntry, shares: &Shares) -> usize {
     let size = entry.message.size() as usize;
-    let ids = entry.options.subscription_ids.as_deref().unwrap_or(&[]);
-    let options = 2 + ids.iter().map(|id| varint_len(u64::from(*id))).sum::<usize>();
-    10 + options + 5 + if size > INLINE_BYTES_MAX { 0 } else { size }
+    let ids = entry.options.subscription_ids.as_deref().map_or(0, |ids| {
+        varint_len(ids.len() as u64) + ids.iter().map(|id| varint_len(u64::from(*id))).sum::<usize>()
+    });
+    let word = varint_len((size as u64) << 1 | 1);
+    let body = match shares.place(&entry.message) {
+        Some(place) => 1 + varint_len(place.pack) + varint_len(u64::from(place.at)) + word,
+        None if size > INLINE_BYTES_MAX => word,
+        None => word + size,
+    };
+    2 + ids + body
 }
 
 /// Where a stored message's bytes are.
@@ -154,6 +213,8 @@ pub enum StoredBody {
     Inline(Message),
     /// In chunk rows, this many bytes.
     Chunked(u64),
+    /// In a pack.
+    Shared(Place),
 }
 
 /// One message of a segment.
@@ -180,7 +241,9 @@ pub fn unpack(first: Seq, value: &[u8]) -> Result<Vec<StoredEntry>, BadRecord> {
         seq = seq.checked_add(gap).ok_or(BadRecord("gap"))?;
         let options = DeliveryOptions::decode(&mut input)?;
         let word = take_varint(&mut input).ok_or(BadRecord("message length"))?;
-        let body = if word & 1 == 1 {
+        let body = if word == u64::from(SHARED_WORD) {
+            StoredBody::Shared(take_place(&mut input)?)
+        } else if word & 1 == 1 {
             StoredBody::Chunked(word >> 1)
         } else {
             let len = usize::try_from(word >> 1).map_err(|_| BadRecord("message length"))?;
@@ -193,4 +256,11 @@ pub fn unpack(first: Seq, value: &[u8]) -> Result<Vec<StoredEntry>, BadRecord> {
         seq = seq.checked_add(1).ok_or(BadRecord("sequence number"))?;
     }
     Ok(entries)
+}
+
+fn take_place(input: &mut &[u8]) -> Result<Place, BadRecord> {
+    let mut number = || take_varint(input).ok_or(BadRecord("shared message"));
+    let (pack, at, len) = (number()?, number()?, number()?);
+    let narrow = |n: u64| u32::try_from(n).map_err(|_| BadRecord("shared message"));
+    Ok(Place { pack, at: narrow(at)?, len: narrow(len)? })
 }

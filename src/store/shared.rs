@@ -1,6 +1,6 @@
 //! What the store's threads have in common, and the events they leave for the driver.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::cold::{Cold, Meta};
@@ -22,6 +22,8 @@ pub struct Shared {
     pub cold: Cold,
     /// The last durable checkpoint. Only one checkpoint runs at a time.
     pub meta: Mutex<Meta>,
+    /// Where the ring's next record begins: everything acknowledged is before.
+    pub head: AtomicU64,
     /// What was done.
     pub counters: Arc<Counters>,
     /// For the driver.
@@ -46,6 +48,7 @@ impl Shared {
             hot: Mutex::new(hot),
             cold,
             meta: Mutex::new(meta),
+            head: AtomicU64::new(0),
             counters,
             outbox: Outbox { events: Mutex::default(), notified: AtomicBool::new(false), notify },
             capacity: Mutex::default(),

@@ -2,8 +2,8 @@
 //!
 //! Between the ring and redb's region the file has a *ballast*: a hole whose blocks are reserved, as many as the ring and the
 //! writer's queue can hold. When the disk, its reserve or the configured budget is used up, the store is full: no new messages
-//! come in, and the ballast's blocks are given back, so that everything accepted so far still fits, and so do the copies that
-//! deleting needs. When there is space again, or deletes have freed enough pages inside redb's region, messages come in again.
+//! come in; the ballast's blocks are given back when a write fails for want of them (or at once, when it is the file's own budget
+//! that is used up), so that everything accepted so far still fits, and so do the copies that deleting needs. When there is space again, or deletes have freed enough pages inside redb's region, messages come in again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,6 +22,8 @@ pub struct Space {
     disk_reserve_bytes: u64,
     /// The ballast's blocks are reserved.
     held: AtomicBool,
+    /// What was said last.
+    full: AtomicBool,
 }
 
 impl Space {
@@ -40,6 +42,7 @@ impl Space {
             file_bytes_max: file_bytes_max.unwrap_or(u64::MAX),
             disk_reserve_bytes,
             held: AtomicBool::new(false),
+            full: AtomicBool::new(false),
         };
         // Whether an earlier run held it is unknown; from a known state the sums below are right.
         space.release();
@@ -54,20 +57,31 @@ impl Space {
         let held = self.held.load(Ordering::Relaxed);
         let more = if held { self.ballast_bytes / 2 } else { self.ballast_bytes };
         let fits_file = occupied.saturating_add(more) <= self.file_bytes_max;
-        let fits_disk = free >= self.disk_reserve_bytes.saturating_add(if held { 0 } else { more });
+        // Full in time for the ballast to be still there; a full disk must have clearly more before it counts as free again.
+        let was_full = self.full.load(Ordering::Relaxed);
+        let spare = if held && !was_full { self.ballast_bytes / 2 } else { self.ballast_bytes };
+        let fits_disk = free >= self.disk_reserve_bytes.saturating_add(spare);
         match (held, fits_file && fits_disk) {
-            (true, true) => return Capacity::Free,
-            (true, false) => {
+            (true, true) => return self.remember(Capacity::Free),
+            // The budget is the file's own: what the ballast gives back is there for the file.
+            (true, false) if !fits_file => {
                 self.release();
             }
-            (false, true) if self.hold() => return Capacity::Free,
+            // On a full disk somebody else might take it: it is kept until a write fails for want of it.
+            (true, false) => {}
+            (false, true) if self.hold() => return self.remember(Capacity::Free),
             (false, _) => {}
         }
         // Pages that deletes have freed inside redb's region are as good as a ballast, once they are clearly enough.
         let ballast = if held { self.ballast_bytes } else { 0 };
         let inside = occupied.saturating_sub(self.ballast_at + ballast);
         let wanted = live.saturating_add(live / 2).saturating_add(2 * self.ballast_bytes);
-        if inside >= wanted { Capacity::Free } else { Capacity::Full }
+        self.remember(if inside >= wanted { Capacity::Free } else { Capacity::Full })
+    }
+
+    fn remember(&self, now: Capacity) -> Capacity {
+        self.full.store(now == Capacity::Full, Ordering::Relaxed);
+        now
     }
 
     /// Gives the ballast's blocks back. Returns whether that has made room.

@@ -150,3 +150,83 @@ fn space_returns_to_the_disk_after_a_drain() {
     drop(run);
     assert_eq!(Driver::open(options(&path)).unwrap().recovered.queues[0].tail, total + 1);
 }
+
+/// A small ext4 on a loop device; unmounted when it goes away.
+struct Loop {
+    folder: tempfile::TempDir,
+}
+
+impl Loop {
+    /// `None` where this process may not mount.
+    fn mount(mebibytes: u64) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let (image, at) = (folder.path().join("disk.img"), folder.path().join("disk"));
+        std::fs::create_dir(&at).unwrap();
+        std::fs::File::create(&image).unwrap().set_len(mebibytes << 20).unwrap();
+        let run = |program: &str, args: &[&std::ffi::OsStr]| {
+            let status = std::process::Command::new(program)
+                .args(args)
+                .stdout(std::process::Stdio::null())
+                .stderr(std::process::Stdio::null())
+                .status();
+            status.is_ok_and(|status| status.success())
+        };
+        let made = run("mkfs.ext4", &["-q".as_ref(), "-m0".as_ref(), image.as_ref()]);
+        let mounted = made && run("mount", &["-o".as_ref(), "loop".as_ref(), image.as_ref(), at.as_ref()]);
+        mounted.then_some(Self { folder })
+    }
+
+    fn path(&self) -> std::path::PathBuf {
+        self.folder.path().join("disk")
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _busy = std::process::Command::new("umount").arg(self.path()).status();
+    }
+}
+
+#[test]
+fn on_a_real_disk_that_is_completely_full_a_drain_goes_on_and_service_returns_by_itself() {
+    let Some(disk) = Loop::mount(24) else {
+        eprintln!(
+            "SKIPPED: this process may not mount a loop device (it takes root, mkfs.ext4 and loop devices)"
+        );
+        return;
+    };
+    let path = disk.path().join("tidegate.db");
+    let mut options = options(&path);
+    options.queue_bytes_max = 1 << 20;
+    let mut run = Driver::open(options.clone()).unwrap();
+    run.commit(vec![Op::CreateQueue { queue: QueueId(1) }]);
+    let stored = fill(&mut run, 1, 60_000);
+    assert!(stored > 2000 && stored < 60_000, "{stored}");
+    // Somebody else takes the last byte.
+    let hog = disk.path().join("hog");
+    let mut file = std::fs::File::create(&hog).unwrap();
+    while std::io::Write::write_all(&mut file, &[1; 4096]).is_ok() {}
+    drop(file);
+    let mut seq = 1;
+    while seq + 50 < stored / 2 {
+        run.commit(vec![settle(1, seq, 50, 50 * message_bytes())]);
+        seq += 50;
+    }
+    // One acknowledgement per commit, more of them than the ring has blocks.
+    for _ in 0..600 {
+        run.commit(vec![settle(1, seq, 1, message_bytes())]);
+        seq += 1;
+    }
+    assert_eq!(run.page(1, seq, 1000).entries[0].seq, seq);
+    std::fs::remove_file(hog).unwrap();
+    while run.seen_capacity() == Some(Capacity::Full) {
+        run.wait_for_capacity();
+    }
+    run.commit(vec![enqueue(1, stored + 1, numbered(stored + 1, 1000))]);
+    run.store.close().unwrap();
+    let mut run = Driver::open(options).unwrap();
+    let seqs: Vec<_> = run.read_all(1, 1).iter().map(|entry| entry.seq).collect();
+    assert_eq!(seqs, (seq..=stored + 1).collect::<Vec<_>>());
+    assert_eq!(run.store.tools().verify().unwrap().problems, Vec::<String>::new());
+    run.store.close().unwrap();
+}

@@ -282,3 +282,45 @@ fn a_lone_commit_is_one_block_and_one_sync_and_settled_messages_never_reach_the_
     assert_eq!(count("messages_folded"), 0);
     assert_eq!((count("messages_enqueued"), count("messages_settled")), (1000, 995));
 }
+
+#[test]
+fn a_body_that_many_queues_want_is_stored_once_and_goes_with_the_last_of_them() {
+    let (_folder, path) = folder();
+    let mut big = options(&path);
+    big.ring_bytes = 4 << 20;
+    let mut run = Driver::open(big.clone()).unwrap();
+    run.commit((1..=10).map(|queue| Op::CreateQueue { queue: QueueId(queue) }).collect());
+    let len = |seq: Seq| if seq == 500 { 300_000 } else { 1000 };
+    let size = |seq: Seq| u64::from(numbered(seq, len(seq)).size());
+    for seq in 1..=1000 {
+        let options = DeliveryOptions { qos: Qos::AtLeastOnce, ..DeliveryOptions::default() };
+        let targets = (1..=10).map(|queue| Target { queue: QueueId(queue), seq, options: options.clone() });
+        let message = numbered(seq, len(seq));
+        run.submit(vec![Op::Enqueue { message, targets: targets.collect() }], seq % 50 == 0);
+    }
+    run.store.close().unwrap();
+    let stored = |run: &Driver| {
+        run.store.counters().all().into_iter().find(|(name, _)| *name == "cold_stored_bytes").unwrap().1
+    };
+    let mut run = Driver::open(big.clone()).unwrap();
+    let bytes: u64 = (1..=1000).map(size).sum();
+    assert!(stored(&run) < bytes + bytes / 5, "{} for {bytes}", stored(&run));
+    for queue in 1..=10 {
+        let entries = run.read_all(queue, 1);
+        assert_eq!(entries.len(), 1000);
+        for (entry, seq) in entries.iter().zip(1..) {
+            assert_eq!((entry.seq, entry.message.payload()), (seq, numbered(seq, len(seq)).payload()));
+        }
+    }
+    // Nine are done in different ways; the bodies stay for the tenth.
+    run.commit((1..=8).map(|queue| settle(queue, 1, 1000, bytes)).collect());
+    run.commit(vec![Op::DeleteQueue { queue: QueueId(9) }]);
+    run.store.close().unwrap();
+    let mut run = Driver::open(big.clone()).unwrap();
+    assert!(stored(&run) > bytes);
+    assert_eq!(run.read_all(10, 1).len(), 1000);
+    run.commit(vec![settle(10, 1, 1000, bytes)]);
+    run.store.close().unwrap();
+    let run = Driver::open(big).unwrap();
+    assert!(stored(&run) < 1000, "{}", stored(&run));
+}

@@ -13,6 +13,9 @@ pub struct ModelQueue {
     pub live: BTreeMap<Seq, (u64, usize)>,
 }
 
+/// A payload that is stored in chunks.
+const LARGE: usize = 61_000;
+
 /// The expected content.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Model {
@@ -44,6 +47,11 @@ impl Model {
         let mut ops = vec![];
         for _ in 0..=random.below(5) {
             self.random_op(random, &mut ops);
+            let is_large =
+                |op: &Op| matches!(op, Op::Enqueue { message, .. } if message.payload().len() >= LARGE);
+            if ops.iter().any(is_large) {
+                break;
+            }
         }
         // A batch without operations is not written, and its time neither.
         self.wall += if ops.is_empty() { 0 } else { random.below(3) };
@@ -72,14 +80,23 @@ impl Model {
 
     fn enqueue(&mut self, id: u32, random: &mut Random, ops: &mut Vec<Op>) {
         self.messages += 1;
-        let len = if random.chance(12) { random.below(9000) } else { random.below(300) };
+        let len = match random.below(400) {
+            // Alone in its batch: it takes most of what a record may have.
+            0 if ops.is_empty() => LARGE as u64,
+            1..=33 => random.below(9000),
+            _ => random.below(300),
+        };
+        // Now and then a message goes to most queues, so that checkpoints have bodies to share.
+        let others = if random.chance(3) { 1 + random.below(2) } else { 6 };
         let entry = (self.messages, len as usize);
         let message = numbered(entry.0, entry.1);
         let mut op = None;
         for (queue, state) in self.queues.iter_mut() {
-            if *queue != id && !random.chance(6) {
+            if *queue != id && !random.chance(others) {
                 continue;
             }
+            // What was settled before it got to the store.
+            state.tail += if random.chance(10) { random.below(5) } else { 0 };
             state.live.insert(state.tail, entry);
             let single = enqueue(*queue, state.tail, message.clone());
             state.tail += 1;

@@ -153,6 +153,11 @@ fn difference(world: &World, recovered: &Recovered, model: &Model) -> Option<Str
     if let Some(text) = model.difference(recovered) {
         return Some(text);
     }
+    match super::verify::verify(&world.shared.cold) {
+        Ok(found) if found.problem_count > 0 => return Some(format!("{:?}", found.problems)),
+        Ok(_) => {}
+        Err(error) => return Some(error.to_string()),
+    }
     let mut reader = ColdReader::default();
     for (id, queue) in &model.queues {
         let mut found = vec![];

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -64,10 +64,11 @@ impl Driver {
     fn open_with(
         open: impl FnOnce(Notify) -> Result<(Store, Recovered), StoreError>,
     ) -> Result<Self, StoreError> {
-        let (tx, bell) = channel();
+        let (tx, bell) = sync_channel(1);
         let tx = Mutex::new(tx);
         let notify = Arc::new(move || {
-            let _ = tx.lock().unwrap().send(());
+            // A bell that rings already need not ring twice.
+            let _ = tx.lock().unwrap().try_send(());
         });
         let (store, recovered) = open(notify)?;
         Ok(Self {

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use super::contract::{Batch, PageRequest, StoreEvent};
 use super::counters::add;
 use super::error::StoreError;
 use super::hot::Snapshot;
+use super::load_queue::{LoadReceiver, LoadSender};
 use super::loader;
 use super::shared::Shared;
 use super::writer::{Cause, Staged, Writer};
@@ -67,6 +68,8 @@ struct Inbox {
     bytes: u64,
     urgent: bool,
     outcome: Option<Outcome>,
+    /// Somebody wants everything moved to the cold tier.
+    wanted: bool,
     ending: Ending,
     failed: bool,
     waiting: Waiting,
@@ -85,6 +88,7 @@ impl Default for Gate {
             bytes: 0,
             urgent: false,
             outcome: None,
+            wanted: false,
             ending: Ending::Open,
             failed: false,
             waiting: Waiting::No,
@@ -127,6 +131,17 @@ impl Gate {
         self.bell.notify_all();
     }
 
+    /// Asks for a checkpoint of everything; to be repeated until it is there.
+    pub fn want_checkpoint(&self) {
+        self.inbox().wanted = true;
+        self.bell.notify_all();
+    }
+
+    /// The wish for a checkpoint, once.
+    fn take_wanted(&self) -> bool {
+        std::mem::take(&mut self.inbox().wanted)
+    }
+
     fn put_outcome(&self, outcome: Outcome) {
         self.inbox().outcome = Some(outcome);
         self.bell.notify_all();
@@ -154,7 +169,13 @@ impl Gate {
             };
             let ended = inbox.ending == Ending::Abandon || (inbox.ending == Ending::Close && wish.may_end);
             let now = Instant::now();
-            if for_items || inbox.outcome.is_some() || ended || inbox.failed || now >= wish.until {
+            if for_items
+                || inbox.outcome.is_some()
+                || (inbox.wanted && wish.may_end)
+                || ended
+                || inbox.failed
+                || now >= wish.until
+            {
                 break;
             }
             inbox.waiting = wish.waiting;
@@ -195,7 +216,7 @@ pub struct WriterThread {
     /// To the checkpoint's thread.
     pub jobs: SyncSender<Job>,
     /// To the loader's thread.
-    pub loads: Sender<PageRequest>,
+    pub loads: LoadSender,
     /// How long a batch that is not urgent may wait.
     pub linger: Duration,
     /// Taken from the gate, not staged yet.
@@ -231,6 +252,9 @@ impl WriterThread {
                 None => {}
             }
             self.turn(ending == Ending::Close)?;
+            if self.gate.take_wanted() {
+                self.checkpoint(Cause::Close);
+            }
             if timed_out && self.flush_by.is_none() && !self.blocked {
                 self.checkpoint(Cause::Idle);
             }
@@ -278,7 +302,7 @@ impl WriterThread {
                 Item::Batch(batch) => batch,
                 Item::Load(request) => {
                     // The loader is gone only after a failure that it has reported.
-                    let _ = self.loads.send(request);
+                    self.loads.send(request);
                     continue;
                 }
             };
@@ -374,9 +398,9 @@ pub fn run_checkpoints(shared: &Shared, gate: &Gate, jobs: &Receiver<Job>) {
 }
 
 /// The loader's thread: ends when the writer's is gone.
-pub fn run_loader(shared: &Shared, loads: &Receiver<PageRequest>) {
+pub fn run_loader(shared: &Shared, loads: &LoadReceiver) {
     let mut reader = ColdReader::default();
-    while let Ok(request) = loads.recv() {
+    while let Some(request) = loads.recv() {
         match loader::serve(shared, &mut reader, &request) {
             Ok(page) => shared.outbox.push(StoreEvent::Page(page)),
             Err(error) => {

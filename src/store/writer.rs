@@ -5,6 +5,7 @@
 //! loads see it) and durable after `flush`. Snapshots are taken only when nothing is staged, so they hold durable state only.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::checkpoint::Outcome;
 use super::contract::{Batch, BatchId, Capacity, Committed, Op};
@@ -71,6 +72,7 @@ impl Writer {
     #[must_use]
     pub fn new(shared: Arc<Shared>, ring: Ring) -> Self {
         set(&shared.counters.ring_size_bytes, ring.size());
+        shared.head.store(ring.head(), Ordering::Release);
         Self {
             shared,
             ring,
@@ -170,6 +172,7 @@ impl Writer {
             let bytes = self.ring.append(&mut self.encoder).map_err(StoreError::io("write its ring"))?;
             add(&counters.ring_syncs, 1);
             add(&counters.ring_bytes, bytes);
+            self.shared.head.store(self.ring.head(), Ordering::Release);
         }
         self.encoder.clear();
         self.encoder.shrink(2 * GROUP_BYTES_MAX as usize);

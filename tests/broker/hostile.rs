@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use tidegate_mqtt::ReasonCode;
 
-use crate::harness::{Client, Gateway, Login, Message, PATIENCE, Random, Version, for_all_versions};
+use crate::harness::{
+    Client, Gateway, Login, Message, PATIENCE, Random, Version, eventually, for_all_versions,
+};
 
 const MIB: u64 = 1 << 20;
 
@@ -212,50 +214,64 @@ fn a_connect_that_trickles_in_is_cut_off_at_the_login_timeout() {
     gateway.assert_serves();
 }
 
-/// Publishes `count` messages of 1 KiB to `topic`, and a last one at QoS 1.
-fn flood(gateway: &Gateway, topic: &str, count: u32, qos: u8) {
-    let mut publisher = Login::fresh(Version::V5, "flood").open(gateway.address()).unwrap();
-    let message = |n: u32| Message::new(topic, format!("{n:01024}"), qos);
-    if qos == 0 {
-        (0..count).for_each(|n| publisher.send(&message(n)).unwrap());
-    } else {
-        publisher.publish_all((0..count).map(message), 100).unwrap();
-    }
-    publisher.publish(&Message::new(topic, "end", 1)).unwrap();
-    publisher.disconnect().unwrap();
+fn numbered(topic: &str, number: u32, qos: u8) -> Message {
+    Message::new(topic, format!("{number:01024}"), qos)
 }
+
+/// Many times what a socket and the broker's memory take.
+const FLOOD: u32 = 20_000;
+
+/// Messages that a healthy subscriber gets before the next ones are published, so that it is never slow.
+const PACE: u32 = 100;
 
 #[test]
 fn a_subscriber_that_does_not_read_costs_only_itself() {
-    const COUNT: u32 = 20_000;
     for qos in 0..=1 {
-        let gateway = Gateway::start();
-        let login = Login::fresh(Version::V5, "stuck").receive_buffer(4096).receive_max(65_535);
-        let mut stuck = login.open(gateway.address()).unwrap();
-        stuck.subscribe("load", qos).unwrap();
-        let mut healthy = Login::fresh(Version::V5, "healthy").open(gateway.address()).unwrap();
-        healthy.subscribe("load", 1).unwrap();
-        let before = gateway.rss();
-        let reader = std::thread::spawn(move || {
-            let got = healthy.messages_until("end").unwrap();
-            let numbers: Vec<u32> = got.iter().map(|message| message.text().parse().unwrap()).collect();
-            let gap = numbers.windows(2).find(|pair| pair[1] != pair[0] + 1).map(<[u32]>::to_vec);
-            assert!(
-                qos == 0 || (gap.is_none() && numbers.len() == COUNT as usize),
-                "{gap:?}, last {:?}",
-                numbers.last()
-            );
-            got.len()
-        });
-        flood(&gateway, "load", COUNT, qos);
-        let received = reader.join().unwrap();
-        // Messages of QoS 0 may be dropped for a reader that is slower than the publisher.
-        assert!(qos == 0 || received == COUNT as usize, "{received} of {COUNT} at QoS {qos}");
-        eprintln!("QoS {qos}: {received} of {COUNT}");
-        let grown = gateway.rss().saturating_sub(before);
-        assert!(grown < 64 * MIB, "{grown} bytes of memory at QoS {qos}");
-        gateway.assert_serves();
-        drop(stuck);
+        for stuck in [Login::fresh(Version::V5, "stuck"), Login::persistent(Version::V5, "stuck")] {
+            eprintln!("--- QoS {qos}, {stuck:?}");
+            let gateway = Gateway::start();
+            let login = stuck.receive_buffer(4096).receive_max(65_535);
+            let mut stuck = login.open(gateway.address()).unwrap();
+            stuck.subscribe("load", qos).unwrap();
+            let mut healthy = Login::fresh(Version::V5, "healthy").open(gateway.address()).unwrap();
+            healthy.subscribe("load", qos).unwrap();
+            let before = gateway.rss();
+            let mut publisher = Login::fresh(Version::V5, "publisher").open(gateway.address()).unwrap();
+            for start in (0..FLOOD).step_by(PACE as usize) {
+                let part = start..start + PACE;
+                if qos == 1 {
+                    let messages = part.clone().map(|number| numbered("load", number, 1));
+                    publisher.publish_all(messages, PACE as usize).unwrap();
+                } else {
+                    part.clone().for_each(|number| publisher.send(&numbered("load", number, 0)).unwrap());
+                }
+                for number in part {
+                    assert_eq!(healthy.message().unwrap().text().parse(), Ok(number));
+                }
+            }
+            let grown = gateway.rss().saturating_sub(before);
+            assert!(grown < 64 * MIB, "{grown} bytes of memory at QoS {qos}");
+            gateway.assert_serves();
+        }
+    }
+}
+
+#[test]
+fn a_subscriber_that_does_not_read_leaves_room_for_another_one_that_only_lags() {
+    // Its window of deliveries under way, and a twentieth of the memory for queues.
+    const LAG: u32 = 5000;
+    let gateway = Gateway::start();
+    // Neither session outlives its connection, so their queues share the memory for queues and nothing else.
+    let login = Login::fresh(Version::V5, "stuck").receive_buffer(4096);
+    let mut stuck = login.open(gateway.address()).unwrap();
+    let mut lagging = Login::fresh(Version::V5, "lagging").open(gateway.address()).unwrap();
+    stuck.subscribe("load", 1).unwrap();
+    let mut publisher = Login::fresh(Version::V5, "publisher").open(gateway.address()).unwrap();
+    publisher.publish_all((0..FLOOD).map(|number| numbered("load", number, 1)), 100).unwrap();
+    lagging.subscribe("load", 1).unwrap();
+    publisher.publish_all((0..LAG).map(|number| numbered("load", number, 1)), 100).unwrap();
+    for number in 0..LAG {
+        assert_eq!(lagging.message().unwrap().text().parse(), Ok(number));
     }
 }
 
@@ -266,7 +282,8 @@ fn a_backlog_far_larger_than_memory_allows_arrives_complete_and_in_order() {
     let login = Login::persistent(Version::V5, "device");
     login.open(gateway.address()).unwrap().subscribe("load", 1).unwrap();
     let before = gateway.rss();
-    flood(&gateway, "load", COUNT, 1);
+    let mut publisher = Login::fresh(Version::V5, "publisher").open(gateway.address()).unwrap();
+    publisher.publish_all((0..COUNT).map(|number| numbered("load", number, 1)), 100).unwrap();
     let grown = gateway.rss().saturating_sub(before);
     assert!(grown < 48 * MIB, "{grown} bytes of memory for a backlog of {COUNT} KiB");
     gateway.kill();
@@ -300,4 +317,48 @@ fn clients_that_come_and_go_by_the_thousand_leave_nothing_behind() {
     assert!(grown < 8 * MIB, "{grown} bytes of memory after 3,000 visitors");
     let totals = gateway.status()["queues_total"].clone();
     assert_eq!((&totals["messages"], &totals["bytes"]), (&0.into(), &0.into()));
+}
+
+fn descriptors(gateway: &Gateway) -> usize {
+    std::fs::read_dir(format!("/proc/{}/fd", gateway.pid().as_raw_nonzero())).unwrap().count()
+}
+
+#[test]
+fn a_client_that_says_goodbye_and_reads_nothing_costs_no_descriptor_for_long() {
+    let gateway = Gateway::start();
+    let mut publisher = Login::fresh(Version::V5, "publisher").open(gateway.address()).unwrap();
+    publisher.ping().unwrap();
+    // The admin interface answers: everything that the process opens at its start is open.
+    gateway.status();
+    let before = descriptors(&gateway);
+    let mut stuck: Vec<Client> = (0..3)
+        .map(|n| Login::fresh(Version::V5, &format!("stuck-{n}")).receive_buffer(4096))
+        .map(|login| login.open(gateway.address()).unwrap())
+        .collect();
+    stuck.iter_mut().for_each(|client| client.subscribe("load", 0).unwrap());
+    (0..FLOOD).for_each(|number| publisher.send(&numbered("load", number, 0)).unwrap());
+    publisher.ping().unwrap();
+    assert!(descriptors(&gateway) > before, "the stuck clients have sockets");
+    // Their sockets stay open, and full.
+    stuck.iter_mut().for_each(|client| client.raw(&[0xe0, 0]).unwrap());
+    eventually("their descriptors are free again", PATIENCE, || match descriptors(&gateway) {
+        now if now <= before => Ok(()),
+        now => Err(format!("{now} instead of {before}")),
+    });
+}
+
+#[test]
+fn a_client_that_never_reads_its_answers_is_not_read_either() {
+    let gateway = Gateway::start();
+    let login = Login::fresh(Version::V5, "asker").receive_buffer(4096);
+    let asker = login.open(gateway.address()).unwrap();
+    let before = gateway.rss();
+    let mut socket = asker.writer().unwrap();
+    socket.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
+    let pings = [0xc0, 0].repeat(32 << 10);
+    // 64 MiB of questions, unless the broker stops to take them.
+    let taken = (0..1024).take_while(|_| std::io::Write::write_all(&mut socket, &pings).is_ok()).count();
+    let grown = gateway.rss().saturating_sub(before);
+    assert!(taken < 1024 && grown < 16 * MIB, "{grown} bytes of memory after {taken} writes");
+    gateway.assert_serves();
 }

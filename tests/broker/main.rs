@@ -7,6 +7,7 @@ mod harness;
 mod expiry;
 mod flow;
 mod hostile;
+mod links;
 mod overflow;
 mod process;
 mod qos;

@@ -10,6 +10,9 @@ use crate::world::World;
 const TOPICS: u64 = 16;
 const WINDOW: usize = 6;
 
+/// Acknowledged changes after which the device connects anew, which brings a comparison without a kill.
+const CHANGES: u64 = 100;
+
 /// A value that clears the topic, in percent of all.
 const CLEARED: u64 = 15;
 
@@ -45,7 +48,8 @@ fn change(
     (value, random): (&mut u64, &mut Random),
 ) -> io::Result<()> {
     outbox.resume(client)?;
-    while !(world.is_over() && outbox.is_empty()) {
+    let mut changes = 0;
+    while changes < CHANGES && !(world.is_over() && outbox.is_empty()) {
         world.check();
         while outbox.len() < WINDOW && !world.is_over() {
             *value += 1;
@@ -64,6 +68,7 @@ fn change(
             && let Some((topic, new)) = outbox.take(client, &packet)?
         {
             settled.insert(topic, new);
+            changes += 1;
         }
     }
     Ok(())

@@ -7,6 +7,9 @@ use crate::world::World;
 
 const TOPICS: usize = 24;
 
+/// Changes after which the client connects anew, which brings a comparison without a kill.
+const CHANGES: u64 = 50;
+
 /// What is known about one subscription; `None` while an unanswered change is under way.
 type Known = Option<bool>;
 
@@ -35,8 +38,11 @@ fn begin(world: &World, login: &Login, session: &mut bool) {
 }
 
 fn change(world: &World, client: &mut Client, known: &mut [Known], random: &mut Random) -> io::Result<()> {
-    while !world.is_over() {
+    for _ in 0..CHANGES {
         world.check();
+        if world.is_over() {
+            break;
+        }
         let topic = random.below(TOPICS as u64) as usize;
         let filter = format!("changing/{topic}");
         let before = known[topic].take();

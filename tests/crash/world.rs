@@ -22,10 +22,14 @@ pub struct World {
     over: AtomicBool,
     round: AtomicU64,
     granted: AtomicU64,
-    acknowledged: AtomicU64,
-    delivered: AtomicU64,
-    repeated: AtomicU64,
-    checks: AtomicU64,
+    /// Messages that publishers were told are safe.
+    pub acknowledged: AtomicU64,
+    /// Messages that subscribers got for the first time.
+    pub delivered: AtomicU64,
+    /// QoS 1 messages that came again, and QoS 2 ones before their release: allowed.
+    pub repeated: AtomicU64,
+    /// Comparisons of retained messages and subscriptions with the model, and wills.
+    pub checks: AtomicU64,
     working: AtomicU64,
     /// Number of messages of each stream, once its publisher is done.
     totals: Mutex<BTreeMap<String, u64>>,
@@ -148,20 +152,14 @@ impl World {
         self.acknowledged.fetch_add(1, Ordering::SeqCst);
     }
 
-    pub fn acknowledged(&self) -> u64 {
-        self.acknowledged.load(Ordering::SeqCst)
-    }
-
     pub fn count_delivered(&self) {
         self.delivered.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// A QoS 1 message came again, or a QoS 2 one before its release: allowed.
     pub fn count_repeated(&self) {
         self.repeated.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// A comparison of retained messages, subscriptions or wills with the model.
     pub fn count_check(&self) {
         self.checks.fetch_add(1, Ordering::SeqCst);
     }

@@ -205,11 +205,11 @@ impl Gateway {
         self.child.as_mut().is_some_and(|child| child.try_wait().is_ok_and(|status| status.is_some()))
     }
 
-    /// SIGKILL, and waits for the end.
-    pub fn kill(&mut self) {
+    /// SIGKILL, and waits for the end. A status with a code is that of a process that had ended before.
+    pub fn kill(&mut self) -> ExitStatus {
         let mut child = self.child.take().expect("the gateway runs");
         child.kill().expect("own children can be killed");
-        child.wait().expect("own children can be waited for");
+        child.wait().expect("own children can be waited for")
     }
 
     /// SIGTERM without waiting.

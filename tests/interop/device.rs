@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub struct Device {
 
 enum Kind {
     Script { child: Child, input: Option<ChildStdin>, reader: JoinHandle<()> },
-    Batches { allowed: Option<Sender<u64>>, worker: JoinHandle<()> },
+    Batches { allowed: Option<SyncSender<u64>>, worker: JoinHandle<()> },
 }
 
 impl fmt::Debug for Device {
@@ -80,7 +80,7 @@ impl Device {
     /// `mosquitto_pub` at QoS 1, a batch of messages at a time; a batch that fails is given to it again.
     pub fn mosquitto_pub(tools: &Tools, broker: SocketAddr, topic: &str) -> Self {
         let acknowledged = Arc::new(AtomicU64::new(0));
-        let (allowed, permits) = channel();
+        let (allowed, permits) = sync_channel(16);
         let worker = {
             let (tools, topic, counter) = (tools.clone(), topic.to_owned(), Arc::clone(&acknowledged));
             std::thread::spawn(move || publish_batches(&tools, broker, &topic, &permits, &counter))

@@ -40,7 +40,7 @@ struct Fleet {
 
 impl Fleet {
     fn new(devices: Vec<Device>, random: Random) -> Self {
-        let each = messages() / devices.len() as u64;
+        let each = messages().div_ceil(devices.len() as u64);
         Self { devices, allowed: 0, each, random }
     }
 

@@ -16,7 +16,7 @@ impl Token<'_> {
     }
 }
 
-/// The tokens of a source text. Numbers are left out too.
+/// The tokens of a source text.
 pub fn tokens(text: &str) -> Vec<Token<'_>> {
     let mut found = vec![];
     let mut at = 0;
@@ -33,7 +33,7 @@ pub fn tokens(text: &str) -> Vec<Token<'_>> {
         } else {
             c.len_utf8()
         };
-        if skipped == 0 && !c.is_whitespace() && !c.is_numeric() {
+        if skipped == 0 && !c.is_whitespace() {
             found.push(Token { line, text: &rest[..length] });
         }
         line += rest[..length].matches('\n').count();

@@ -27,8 +27,9 @@ const IMPURE: [&[&str]; 6] =
     [&["std", "fs"], &["std", "net"], &["std", "thread"], &["tokio"], &["Instant"], &["SystemTime"]];
 
 /// A crate and the beginnings of the paths in `src/` that may name it.
-const OWNERS: [(&str, &[&str]); 3] = [
+const OWNERS: [(&str, &[&str]); 4] = [
     ("tidegate_mqtt", &["src/net/mqtt", "src/cli/demo/device.rs"]),
+    ("tidegate_stomp", &["src/net/stomp"]),
     ("redb", &["src/store/"]),
     ("rumqttc", &["src/bridge/client"]),
 ];
@@ -193,6 +194,7 @@ fn every_channel_has_a_bound() {
     caught(rule, 1, "src/a.rs", "let (a, b) = channel::<u8>();");
     caught(rule, 1, "src/a.rs", "let (a, b) = mpsc::channel::<(u8, Vec<u8>)>();");
     caught(rule, 0, "src/a.rs", "let (a, b) = mpsc::channel::<(u8, u8)>(SIZE); let c = oneshot::channel();");
+    caught(rule, 0, "src/a.rs", "let (a, b) = mpsc::channel(4); let c = watch::channel::<u8>(0);");
     caught(rule, 0, "src/a.rs", "fn channel() {} // mpsc::channel()");
 }
 

@@ -142,8 +142,10 @@ fn client_identifiers_are_made_up_differ_and_are_checked() {
     let (a, b) = (rig.connect_with("", clean), rig.connect_with("", clean));
     let (a, b) = (connected(&mut rig, a), connected(&mut rig, b));
     assert!(a.assigned_client_id.is_some() && a.assigned_client_id != b.assigned_client_id);
-    let nameless = rig.connect_with("", |_| {});
-    assert_eq!(refusal(&mut rig, nameless), Refusal::ClientIdInvalid);
+    // MQTT 5.0 lets such a client keep its session: it is told its name.
+    let kept = rig.connect_with("", |_| {});
+    let kept = connected(&mut rig, kept);
+    assert!(kept.assigned_client_id.is_some() && kept.expiry == SessionExpiry::Never);
     let long = rig.connect_with(&"x".repeat(1025), |_| {});
     assert_eq!(refusal(&mut rig, long), Refusal::ClientIdInvalid);
     let wild = rig.connect_with("w", |request| request.will = Some(will("a/#", 0)));

@@ -154,9 +154,13 @@ fn a_moved_qos_2_message_leaves_after_the_move_is_durable() {
     let durable = durable_member(&mut rig, "d", Qos::ExactlyOnce);
     rig.lose(durable);
     let transient = transient_member(&mut rig, "t", Qos::ExactlyOnce);
+    rig.broker.set_congested(transient, true, rig.now());
     let publisher = rig.transient("p");
-    rig.auto = false;
     rig.publish(publisher, "t", "x", Qos::ExactlyOnce, 1);
+    rig.auto = false;
+    rig.broker.set_congested(transient, false, rig.now());
+    rig.turn();
+    assert!(rig.payloads(transient).is_empty());
     rig.settle_store();
     assert_eq!(rig.payloads(transient), ["x"]);
     rig.kill_and_restart(1);
@@ -180,4 +184,22 @@ fn members_options_apply_to_each_and_a_qos_0_group_queues_nothing() {
     publish_all(&mut rig, publisher, 1..=4, Qos::AtLeastOnce);
     assert_eq!((rig.payloads(conn).len(), rig.drain(other).len()), (2, 2));
     assert_eq!(rig.queue(SHARED).messages, 0);
+}
+
+#[test]
+fn a_members_own_backlog_does_not_starve_its_group() {
+    let mut rig = Rig::new();
+    let conn = rig.connect_with("a", |request| request.receive_max = 1);
+    rig.heard(conn);
+    rig.subscribe(conn, "own", Qos::AtLeastOnce);
+    rig.subscribe(conn, SHARED, Qos::AtLeastOnce);
+    let publisher = rig.transient("p");
+    for n in 1..=10 {
+        rig.publish(publisher, "own", &format!("own{n}"), Qos::AtLeastOnce, n);
+        rig.publish(publisher, "t", &format!("shared{n}"), Qos::AtLeastOnce, n);
+    }
+    let all = rig.drain(conn);
+    let shared = all[..10].iter().filter(|text| text.starts_with("shared")).count();
+    assert!((4..=6).contains(&shared), "{all:?}");
+    assert_eq!(all.len(), 20);
 }

@@ -135,13 +135,50 @@ fn a_slow_transient_subscriber_costs_only_itself() {
     }
     assert_eq!(taken, 1000);
     let queue = rig.queue("slow");
-    let counters = queue.counters;
-    assert!(counters.dropped_new > 0);
-    assert_eq!(
-        queue.messages + counters.dropped_new + counters.dropped_oldest,
-        1000,
-        "every copy is accounted for"
-    );
+    assert_eq!((queue.messages, queue.counters.dropped_new, queue.counters.dropped_oldest), (1000, 0, 0));
+    assert!(queue.id.is_some() && !queue.lasting, "its backlog went to disk");
+    rig.broker.set_congested(slow, false, rig.now());
+    rig.turn();
+    assert_eq!(rig.drain(slow).len(), 1000, "nothing is lost while it is connected");
+    assert_eq!(rig.queue("slow").id, None, "an empty queue needs the disk no longer");
+}
+
+#[test]
+fn the_backlog_of_a_transient_subscriber_ends_with_its_connection_and_with_the_process() {
+    let mut rig = Rig::with(Limits { queue_memory_bytes_max: 64 << 10, ..Limits::default() });
+    let publisher = rig.transient("p");
+    for lost in [true, false] {
+        let slow = rig.transient("slow");
+        rig.subscribe(slow, "t", Qos::AtLeastOnce);
+        rig.broker.set_congested(slow, true, rig.now());
+        for n in 1..=1000 {
+            rig.publish(publisher, "t", &"x".repeat(100), Qos::AtLeastOnce, n);
+        }
+        assert_eq!(rig.store.applied.queues.len(), 1);
+        if lost {
+            rig.lose(slow);
+        } else {
+            rig.kill_and_restart(1);
+        }
+        assert_eq!(rig.store.applied.queues.len(), 0);
+    }
+}
+
+#[test]
+fn on_a_full_disk_a_slow_transient_subscriber_loses_messages_and_each_is_counted() {
+    let mut rig = Rig::with(Limits { queue_memory_bytes_max: 64 << 10, ..Limits::default() });
+    rig.broker.store_event(StoreEvent::Capacity(Capacity::Full), rig.now());
+    let slow = rig.transient("slow");
+    rig.subscribe(slow, "t", Qos::AtLeastOnce);
+    rig.broker.set_congested(slow, true, rig.now());
+    let publisher = rig.transient("p");
+    for n in 1..=1000 {
+        rig.publish(publisher, "t", &"x".repeat(100), Qos::AtLeastOnce, n);
+        assert!(rig.broker.gauges().queue_memory <= 64 << 10);
+    }
+    let queue = rig.queue("slow");
+    assert!(queue.counters.dropped_new > 0);
+    assert_eq!(queue.messages + queue.counters.dropped_new + queue.counters.dropped_oldest, 1000);
 }
 
 #[test]

@@ -40,6 +40,27 @@ fn a_repeated_publish_is_not_taken_twice_and_is_answered_again() {
 }
 
 #[test]
+fn a_message_that_is_not_durable_yet_is_not_called_received_at_a_reconnect() {
+    let mut rig = Rig::new();
+    let (conn, _) = rig.durable("a");
+    rig.subscribe(conn, "t", Qos::AtLeastOnce);
+    rig.auto = false;
+    rig.publish(conn, "t", "x", Qos::ExactlyOnce, 7);
+    rig.send(conn, ClientCommand::Lost);
+    let conn = rig.connect_with("a", |_| {});
+    match &rig.heard(conn)[0] {
+        // Its connection would answer the repetition at once.
+        ClientEvent::Connected(connected) => assert_eq!(connected.unreleased, []),
+        other => panic!("{other:?}"),
+    }
+    rig.publish(conn, "t", "x", Qos::ExactlyOnce, 7);
+    assert!(!rig.heard(conn).iter().any(|event| matches!(event, ClientEvent::Published { .. })));
+    rig.settle_store();
+    assert!(rig.heard(conn).iter().any(|event| matches!(event, ClientEvent::Published { .. })));
+    assert_eq!(rig.queue("a").messages, 1);
+}
+
+#[test]
 fn what_was_received_and_not_released_survives_a_restart() {
     let mut rig = Rig::new();
     let (conn, _) = rig.durable("a");

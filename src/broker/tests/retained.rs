@@ -163,3 +163,21 @@ fn a_retained_message_expires_across_a_restart() {
     rig.advance_secs(1);
     assert_eq!((rig.broker.gauges().retained, rig.store.durable.rows.len()), (0, 0));
 }
+
+#[test]
+fn large_retained_messages_are_sent_a_few_at_a_time_and_each_once() {
+    let mut rig = Rig::new();
+    let publisher = rig.transient("p");
+    for n in 0..40 {
+        rig.retain(publisher, &format!("t/{n:02}"), &format!("{n:030000}"), Qos::AtMostOnce);
+    }
+    let conn = rig.transient("a");
+    let filters = vec![SubscribeFilter { filter: "t/#".into(), options: SubscribeOptions::default() }];
+    rig.send(conn, ClientCommand::Subscribe { tag: ReplyTag(1), subscription_id: None, filters });
+    let first = rig.payloads(conn);
+    assert!(first.len() <= 8 * 3, "{}", first.len());
+    rig.run_timers();
+    let all: Vec<usize> =
+        first.into_iter().chain(rig.payloads(conn)).map(|text| text.parse().unwrap()).collect();
+    assert_eq!(all, (0..40).collect::<Vec<_>>());
+}

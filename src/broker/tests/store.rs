@@ -16,10 +16,12 @@ pub(super) struct StoredQueue {
     pub(super) entries: BTreeMap<Seq, (Message, DeliveryOptions)>,
 }
 
+type RowKey = (Space, Box<[u8]>);
+
 #[derive(Clone, Default)]
 pub(super) struct State {
     pub(super) queues: BTreeMap<QueueId, StoredQueue>,
-    pub(super) rows: BTreeMap<(Space, Box<[u8]>), Box<[u8]>>,
+    pub(super) rows: BTreeMap<RowKey, Box<[u8]>>,
     next_queue: u32,
     newest: Wall,
 }

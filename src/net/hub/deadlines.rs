@@ -2,9 +2,16 @@
 
 use std::cmp::Reverse;
 
-use super::{BLOCKED_RECHECK_MILLIS, Hub, Peer};
+use super::{BLOCKED_RECHECK_MILLIS, Hub, Peer, index};
 use crate::broker::api::ConnId;
 use crate::time::{Mono, Now};
+
+/// How long silence does not count after nothing was read, in milliseconds: the readers get their turn first.
+const EXCUSE_MILLIS: u64 = 2_000;
+/// Listings of a connection, on average, beyond which those that no longer count are removed.
+const LISTINGS_PER_CONNECTION_MAX: usize = 4;
+/// The same for a hub without connections.
+const LISTINGS_MIN: usize = 64;
 
 impl Hub {
     /// Lists the connection's deadline; an earlier listing no longer counts.
@@ -12,6 +19,18 @@ impl Hub {
         let slot = &mut self.slots[key];
         slot.listed = at;
         self.deadlines.push(Reverse((at, slot.id)));
+        if self.deadlines.len() > LISTINGS_MIN + LISTINGS_PER_CONNECTION_MAX * self.slots.len() {
+            // A keep-alive may lie hours ahead: connections that came and went must not be remembered for so long.
+            let slots = &self.slots;
+            self.deadlines.retain(|Reverse((at, id))| {
+                slots.get(index(*id)).is_some_and(|slot| slot.id == *id && slot.listed == *at)
+            });
+        }
+    }
+
+    /// The driver reads no sockets just now: it cannot know who is silent.
+    pub fn reading_is_paused(&mut self, now: Now) {
+        self.excused = self.excused.max(now.mono.plus_millis(EXCUSE_MILLIS));
     }
 
     /// When [`tick`](Self::tick) is next due.
@@ -47,6 +66,10 @@ impl Hub {
         let Peer::Mqtt(adapter) = &mut slot.peer else { return };
         match adapter.deadline() {
             Some(later) if later > now.mono => self.list_deadline(key, later),
+            // What it has sent may wait unread.
+            Some(_) if slot.stuffed || now.mono < self.excused => {
+                self.list_deadline(key, now.mono.plus_millis(BLOCKED_RECHECK_MILLIS));
+            }
             Some(_) => {
                 let counter = if adapter.is_open() {
                     &mut self.traffic.keep_alive_timeouts

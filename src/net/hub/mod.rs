@@ -9,12 +9,15 @@
 
 mod deadlines;
 mod output;
+#[cfg(test)]
+mod tests;
 mod turn;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::io::IoSlice;
 
+use bytes::Bytes;
 use slab::Slab;
 
 use crate::broker::api::{ClientCommand, ClientEvent, CloseReason, ConnId};
@@ -33,8 +36,10 @@ const ENDING_MILLIS_MAX: u64 = 5_000;
 const BATCH_BYTES_HIGH: usize = 512 << 10;
 /// How often a connection that waits for us is looked at again, in milliseconds.
 const BLOCKED_RECHECK_MILLIS: u64 = 1_000;
-/// Partly received packets above this size grow with what arrives instead of being reserved whole.
-const RESERVE_BYTES_MAX: usize = 64 << 10;
+/// Partly received packets above this size grow with what arrives: the length in a header reserves nothing.
+const RESERVE_BYTES_MAX: usize = 4 << 10;
+/// Packets from this size on are handed on as they lie in the buffer that they were received into.
+const SHARED_PACKET_BYTES_MIN: usize = 8 << 10;
 
 #[derive(Debug)]
 enum Peer {
@@ -53,6 +58,8 @@ struct Slot {
     need: usize,
     /// The packet at the front of `partial` waits for an answer to an earlier one.
     blocked: bool,
+    /// It does not read what it is answered: it is not read either until it does.
+    stuffed: bool,
     /// The deadline that counts in `Hub::deadlines`.
     listed: Mono,
     /// Listed in `Hub::dirty`.
@@ -76,7 +83,8 @@ pub enum Turn {
     Continue,
     /// A peer that this turn wrote to has more waiting than it should: let it drain first.
     Congested,
-    /// What it sent waits for an answer to something earlier: read on when [`Hub::take_unblocked`] names it.
+    /// What it sent waits for an answer to something earlier, or it does not read its answers: read on when
+    /// [`Hub::take_unblocked`] names it.
     Blocked,
     /// The connection ends; read no more.
     End,
@@ -108,6 +116,8 @@ pub struct Hub {
     unblocked: Vec<ConnId>,
     loads: Vec<PageRequest>,
     deadlines: BinaryHeap<Reverse<(Mono, ConnId)>>,
+    /// Nothing was read until shortly before: silence does not count yet.
+    excused: Mono,
     turn_congested: bool,
     /// Connections above the high mark that are not slow.
     holding_up: usize,
@@ -135,6 +145,7 @@ impl Hub {
             unblocked: Vec::new(),
             loads: Vec::new(),
             deadlines: BinaryHeap::new(),
+            excused: Mono(0),
             turn_congested: false,
             holding_up: 0,
             outbox_bytes: 0,
@@ -197,6 +208,7 @@ impl Hub {
             partial: Vec::new(),
             need: 0,
             blocked: false,
+            stuffed: false,
             listed: Mono(0),
             dirty: false,
             attached: false,
@@ -222,42 +234,82 @@ impl Hub {
         if slot.ending {
             return Turn::End;
         }
-        if slot.blocked {
-            self.append(key, input);
-        } else if slot.partial.is_empty() {
-            let used = self.feed(key, input, now);
-            self.keep(key, &input[used..]);
-        } else {
-            self.append(key, input);
+        self.take_in(key, input, now);
+        self.bound_read_buffers(now);
+        self.finish_turn(now);
+        let Some(key) = self.key(id) else { return Turn::End };
+        self.check_answers(key);
+        match &self.slots[key] {
+            slot if slot.ending => Turn::End,
+            slot if slot.blocked || slot.stuffed => Turn::Blocked,
+            _ if self.turn_congested => Turn::Congested,
+            _ => Turn::Continue,
+        }
+    }
+
+    /// Completes the packet that has begun, then handles what follows it.
+    fn take_in(&mut self, key: usize, mut input: &[u8], now: Now) {
+        while !input.is_empty() {
+            let slot = &self.slots[key];
+            if slot.ending {
+                return;
+            }
+            if slot.blocked {
+                return self.append(key, input);
+            }
+            if slot.partial.is_empty() {
+                let used = self.feed(key, input, None, now);
+                return self.keep(key, &input[used..]);
+            }
+            let missing = slot.need.saturating_sub(slot.partial.len()).max(1);
+            let (part, rest) = input.split_at(missing.min(input.len()));
+            input = rest;
+            self.append(key, part);
             if self.slots[key].partial.len() >= self.slots[key].need {
-                let partial = std::mem::take(&mut self.slots[key].partial);
-                self.read_bytes -= partial.capacity() as u64;
-                let used = self.feed(key, &partial, now);
-                self.keep(key, &partial[used..]);
+                self.feed_partial(key, now);
             }
         }
-        if self.read_bytes > self.limits.read_buffers_bytes_max && !self.slots[key].partial.is_empty() {
+    }
+
+    /// Handles the packets that are kept. Large ones are handed on where they lie.
+    fn feed_partial(&mut self, key: usize, now: Now) {
+        let kept = std::mem::take(&mut self.slots[key].partial);
+        self.read_bytes -= kept.capacity() as u64;
+        let kept = if kept.len() < SHARED_PACKET_BYTES_MIN {
+            match self.feed(key, &kept, None, now) {
+                0 => kept,
+                used => return self.keep(key, &kept[used..]),
+            }
+        } else {
+            let shared = Bytes::from(kept);
+            match self.feed(key, &shared, Some(&shared), now) {
+                0 => shared.into(),
+                used => return self.keep(key, &shared[used..]),
+            }
+        };
+        self.read_bytes += kept.capacity() as u64;
+        self.slots[key].partial = kept;
+    }
+
+    /// Partly received packets take too much memory: the connections with the largest ones pay.
+    fn bound_read_buffers(&mut self, now: Now) {
+        while self.read_bytes > self.limits.read_buffers_bytes_max
+            && let Some((key, _)) = self.slots.iter().max_by_key(|(_, slot)| slot.partial.capacity())
+        {
             self.traffic.read_buffer_limit += 1;
             self.end_by_us(key, CloseReason::QuotaExceeded, now);
-        }
-        self.finish_turn(now);
-        match self.key(id) {
-            None => Turn::End,
-            Some(key) if self.slots[key].ending => Turn::End,
-            Some(key) if self.slots[key].blocked => Turn::Blocked,
-            Some(_) if self.turn_congested => Turn::Congested,
-            Some(_) => Turn::Continue,
         }
     }
 
     /// Handles every whole packet at the front of `bytes`; says how many bytes that were.
-    fn feed(&mut self, key: usize, bytes: &[u8], now: Now) -> usize {
+    /// `shared` is the buffer that holds them, if messages may share it.
+    fn feed(&mut self, key: usize, bytes: &[u8], shared: Option<&Bytes>, now: Now) -> usize {
         let mut at = 0;
         loop {
             let slot = &mut self.slots[key];
             let Peer::Mqtt(adapter) = &mut slot.peer else { return bytes.len() };
             self.answers.clear();
-            let step = adapter.next(&bytes[at..], now, &mut self.answers, &mut self.traffic);
+            let step = adapter.next(&bytes[at..], shared, now, &mut self.answers, &mut self.traffic);
             self.flush_answers(key);
             let slot = &mut self.slots[key];
             match step {
@@ -269,6 +321,7 @@ impl Hub {
                     let id = slot.id;
                     self.broker.handle(id, command, now);
                     if last {
+                        self.list_deadline(key, now.mono.plus_millis(ENDING_MILLIS_MAX));
                         self.mark_dirty(key);
                         return bytes.len();
                     }
@@ -301,9 +354,11 @@ impl Hub {
 
     fn append(&mut self, key: usize, input: &[u8]) {
         let slot = &mut self.slots[key];
-        let before = slot.partial.capacity();
-        if slot.need <= RESERVE_BYTES_MAX {
-            slot.partial.reserve_exact(slot.need.saturating_sub(slot.partial.len()).max(input.len()));
+        let (before, len) = (slot.partial.capacity(), slot.partial.len());
+        let wanted = len + input.len();
+        if wanted > before {
+            let room = slot.need.min(before * 2).max(slot.need.min(RESERVE_BYTES_MAX)).max(wanted);
+            slot.partial.reserve_exact(room - len);
         }
         slot.partial.extend_from_slice(input);
         self.read_bytes += (slot.partial.capacity() - before) as u64;
@@ -313,6 +368,12 @@ impl Hub {
         if !rest.is_empty() && !self.slots[key].ending {
             self.append(key, rest);
         }
+    }
+
+    /// Nothing more is heard from it: what it has begun to say is forgotten.
+    fn forget_input(&mut self, key: usize) {
+        let partial = std::mem::take(&mut self.slots[key].partial);
+        self.read_bytes -= partial.capacity() as u64;
     }
 
     /// The peer closed its side, or the socket failed.
@@ -325,6 +386,7 @@ impl Hub {
 
     /// Nothing more is read from the connection, and the broker is told that it is lost.
     fn end_unasked(&mut self, key: usize, now: Now) {
+        self.forget_input(key);
         let slot = &mut self.slots[key];
         slot.ending = true;
         let (id, attached) = (slot.id, std::mem::take(&mut slot.attached));

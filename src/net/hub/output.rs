@@ -50,10 +50,10 @@ impl Hub {
         self.check_marks(key, now);
     }
 
-    /// Something is to be written.
+    /// Something is to be written, or to be handed to the store.
     #[must_use]
-    pub fn has_dirty(&self) -> bool {
-        !self.dirty.is_empty()
+    pub fn has_work(&self) -> bool {
+        !self.dirty.is_empty() || !self.loads.is_empty() || self.broker.has_batch()
     }
 
     /// What to write to a connection; `None` when nothing waits.

@@ -59,10 +59,7 @@ impl Hub {
         if !std::mem::take(&mut slot.blocked) || slot.ending {
             return;
         }
-        let partial = std::mem::take(&mut slot.partial);
-        self.read_bytes -= partial.capacity() as u64;
-        let used = self.feed(key, &partial, now);
-        self.keep(key, &partial[used..]);
+        self.feed_partial(key, now);
         if !self.slots[key].blocked {
             self.unblocked.push(id);
         }
@@ -73,10 +70,17 @@ impl Hub {
         self.unblocked.drain(..)
     }
 
-    /// What the connection sent has to wait for an answer; read no more.
+    /// What the connection sent has to wait for an answer, or it does not read its answers; read no more.
     #[must_use]
     pub fn is_blocked(&self, id: ConnId) -> bool {
-        self.key(id).is_some_and(|key| self.slots[key].blocked && !self.slots[key].ending)
+        self.key(id).map(|key| &self.slots[key]).is_some_and(|s| (s.blocked || s.stuffed) && !s.ending)
+    }
+
+    /// The broker stops sending to a full outbox. What makes it grow further are answers to what the client itself asks.
+    pub(super) fn check_answers(&mut self, key: usize) {
+        let (high, full) = self.marks();
+        let slot = &mut self.slots[key];
+        slot.stuffed |= slot.outbox.len() > full + high;
     }
 
     pub(super) fn deliver(&mut self, id: ConnId, event: ClientEvent, now: Now) {
@@ -84,7 +88,8 @@ impl Hub {
         let slot = &mut self.slots[key];
         let last = matches!(event, ClientEvent::Close(_) | ClientEvent::Refused(_));
         let opens = matches!(event, ClientEvent::Connected(_));
-        if slot.blocked {
+        let answers = !matches!(event, ClientEvent::Deliver(_) | ClientEvent::DeliverRelease { .. });
+        if slot.blocked && answers && self.answered.last() != Some(&id) {
             self.answered.push(id);
         }
         match &mut slot.peer {
@@ -93,6 +98,7 @@ impl Hub {
                 let before = slot.outbox.len();
                 let encoded = adapter.encode(event, now, &mut slot.outbox, &mut self.pool, &mut self.traffic);
                 self.outbox_bytes += (slot.outbox.len() - before) as u64;
+                slot.outbox.release_unused(&mut self.pool);
                 let deadline = adapter.deadline().filter(|_| opens);
                 match encoded {
                     Encoded::Done => {}
@@ -108,33 +114,50 @@ impl Hub {
             let slot = &mut self.slots[key];
             slot.attached = false;
             slot.ending = true;
+            self.forget_input(key);
             self.list_deadline(key, now.mono.plus_millis(ENDING_MILLIS_MAX));
         }
         self.mark_dirty(key);
         self.check_marks(key, now);
     }
 
+    /// The high mark of an outbox, and its bound. Once all outboxes together are at their bound, each has a share of it.
+    fn marks(&self) -> (usize, usize) {
+        let (high, full) = (self.limits.outbox_high_bytes as usize, self.limits.outbox_bytes_max as usize);
+        if self.outbox_bytes <= self.limits.outboxes_bytes_max {
+            return (high, full);
+        }
+        let share = self.limits.outboxes_bytes_max / (2 * self.slots.len().max(1) as u64);
+        let share = usize::try_from(share).unwrap_or(usize::MAX);
+        (share.min(high), share.min(full))
+    }
+
     #[inline]
     pub(super) fn check_marks(&mut self, key: usize, now: Now) {
+        let (high, full) = self.marks();
         let slot = &mut self.slots[key];
         let waiting = slot.outbox.len();
-        if waiting > self.limits.outbox_high_bytes as usize {
+        if waiting > high {
             if !std::mem::replace(&mut slot.high, true) {
                 self.holding_up += 1;
             }
             self.turn_congested |= !slot.slow;
-            let full = waiting > self.limits.outbox_bytes_max as usize
-                || self.outbox_bytes > self.limits.outboxes_bytes_max;
-            if full && !slot.congested {
+            if waiting > full && !slot.congested {
                 slot.congested = true;
                 self.broker.set_congested(slot.id, true, now);
             }
-        } else if slot.high && waiting < self.limits.outbox_high_bytes as usize / 2 {
+        } else if slot.high && waiting <= high / 2 {
             slot.high = false;
             self.holding_up -= usize::from(!std::mem::take(&mut slot.slow));
             if std::mem::take(&mut slot.congested) {
                 self.broker.set_congested(slot.id, false, now);
             }
+        }
+        let slot = &mut self.slots[key];
+        if slot.stuffed && waiting <= full / 2 {
+            slot.stuffed = false;
+            self.unblocked.push(slot.id);
+            self.reading_is_paused(now);
         }
     }
 

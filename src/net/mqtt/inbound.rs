@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU16;
 
+use bytes::Bytes;
 use tidegate_mqtt::connection::{DuplicateAnswer, Event, InboundPublish};
 use tidegate_mqtt::packet::{
     Ack, Connect, Disconnect, RetainHandling as Handling, Subscribe, SubscribeFilters, Will as WireWill,
@@ -13,7 +14,7 @@ use crate::broker::api::{
     ClientCommand, ConnectRequest, DeliveryId, PublishRequest, ReplyTag, RetainHandling, SessionExpiry,
     SubscribeFilter, SubscribeOptions, Will,
 };
-use crate::message::{Message, MessageHead, Properties};
+use crate::message::{Message, MessageHead, Properties, SHARE_BYTES_MIN};
 use crate::net::traffic::Traffic;
 use crate::time::{Now, Wall};
 
@@ -22,13 +23,14 @@ impl Adapter {
         &mut self,
         event: Event<'_>,
         used: usize,
+        shared: Option<&Bytes>,
         now: Now,
         answers: &mut Vec<u8>,
         traffic: &mut Traffic,
     ) -> Step {
         let command = match event {
             Event::Publish(publish) => {
-                let command = self.publish(&publish, now);
+                let command = self.publish(&publish, shared, now);
                 traffic.messages_in[publish.qos as usize] += 1;
                 traffic.message_bytes_in[publish.qos as usize] +=
                     (self.connection.topic(publish.topic).len() + publish.payload.len()) as u64;
@@ -72,7 +74,7 @@ impl Adapter {
         Step::Command { used, command }
     }
 
-    fn publish(&self, publish: &InboundPublish<'_>, now: Now) -> ClientCommand {
+    fn publish(&self, publish: &InboundPublish<'_>, shared: Option<&Bytes>, now: Now) -> ClientCommand {
         let head = MessageHead {
             qos: qos_in(publish.qos),
             retain: publish.retain,
@@ -80,7 +82,7 @@ impl Adapter {
             expires: expires(&publish.properties, now.wall),
             properties: properties(&publish.properties),
         };
-        let message = Message::new(self.connection.topic(publish.topic), publish.payload, head);
+        let message = message(self.connection.topic(publish.topic), publish.payload, shared, head);
         ClientCommand::Publish(PublishRequest { tag: publish.packet_id.map_or(ReplyTag(0), tag), message })
     }
 
@@ -104,6 +106,21 @@ impl Adapter {
             internal: false,
         })
     }
+}
+
+/// A payload that makes up most of the buffer it lies in is not copied.
+fn message(topic: &str, payload: &[u8], shared: Option<&Bytes>, head: MessageHead) -> Message {
+    let place = |part: &[u8], whole: &Bytes| {
+        let at = (part.as_ptr() as usize).checked_sub(whole.as_ptr() as usize)?;
+        (at + part.len() <= whole.len()).then_some(at)
+    };
+    if let Some(whole) = shared.filter(|whole| payload.len() >= whole.len() / 2)
+        && payload.len() >= SHARE_BYTES_MIN
+        && let (Some(topic_at), Some(payload_at)) = (place(topic.as_bytes(), whole), place(payload, whole))
+    {
+        return Message::from_parts(whole.clone(), topic_at, topic.len(), payload_at, payload.len(), head);
+    }
+    Message::new(topic, payload, head)
 }
 
 fn will(will: &WireWill<'_>) -> Will {

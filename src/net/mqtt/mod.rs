@@ -7,6 +7,7 @@
 mod inbound;
 mod outbound;
 
+use bytes::Bytes;
 use tidegate_mqtt::connection::{Received, Violation};
 use tidegate_mqtt::{Connection, ConnectionLimits, DecodeError, DecodeLimits, ReasonCode};
 use tracing::debug;
@@ -95,16 +96,20 @@ impl Adapter {
         }
     }
 
-    /// Takes the packet at the front of `input`; answers that need no broker go to `answers`.
+    /// Takes the packet at the front of `input`; answers that need no broker go to `answers`. `shared` is the buffer that
+    /// holds `input`, if a large message may share it.
     pub(super) fn next(
         &mut self,
         input: &[u8],
+        shared: Option<&Bytes>,
         now: Now,
         answers: &mut Vec<u8>,
         traffic: &mut Traffic,
     ) -> Step {
         match self.connection.receive(input, now.mono.as_millis()) {
-            Ok(Received::Event { consumed, event }) => self.event(event, consumed, now, answers, traffic),
+            Ok(Received::Event { consumed, event }) => {
+                self.event(event, consumed, shared, now, answers, traffic)
+            }
             Ok(Received::Incomplete { needed }) => Step::Incomplete { need: needed },
             Ok(Received::Blocked) => Step::Blocked,
             Err(violation) => {

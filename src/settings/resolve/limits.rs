@@ -94,6 +94,7 @@ fn each_alone(l: &RawLimits, s: &RawStore, raw: &Raw, check: &Check<'_>) -> Resu
         will_grace_secs: c.seconds("limits.will_grace", l.will_grace, 0..=DAY_SECS)?,
         topic_aliases_max: c.count("limits.topic_aliases_max", l.topic_aliases_max, 0..=65_535)?,
         store_linger_millis: c.millis("store.linger", s.linger, 0..=60_000)?,
+        hold_millis: c.millis("durability.hold", raw.durability.hold, 0..=10_000)?,
     })
 }
 

@@ -1,0 +1,161 @@
+//! Files of every format that was ever written are opened by this program.
+//!
+//! `tests/data/store-v<N>.img` holds a file of format N: its length (u64), then each block that is not zero with its number
+//! before it (u64), little-endian. `TIDEGATE_WRITE_SAMPLE=<path>` makes one of the current format.
+
+use std::path::{Path, PathBuf};
+
+use super::StoreOptions;
+use super::contract::*;
+use super::layout::{FORMAT_VERSION, Superblock};
+use super::media::RealFile;
+use super::tests_support::*;
+use crate::message::{DeliveryOptions, Qos};
+
+const BLOCK: usize = 4096;
+const LARGE: usize = 61_000;
+
+fn small(path: &Path) -> StoreOptions {
+    let mut options = options(path);
+    options.ring_bytes = 128 << 10;
+    options.queue_bytes_max = 0;
+    options
+}
+
+fn data(version: u32) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/data/store-v{version}.img"))
+}
+
+/// The file's content without its empty blocks.
+fn shrink(content: &[u8]) -> Vec<u8> {
+    let mut out = (content.len() as u64).to_le_bytes().to_vec();
+    for (number, block) in (0u64..).zip(content.chunks(BLOCK)) {
+        if block.iter().any(|byte| *byte != 0) {
+            out.extend_from_slice(&number.to_le_bytes());
+            out.extend_from_slice(block);
+            out.resize(out.len() + BLOCK - block.len(), 0);
+        }
+    }
+    out
+}
+
+fn grow(image: &[u8]) -> Vec<u8> {
+    let number = |at: usize| u64::from_le_bytes(image[at..at + 8].try_into().unwrap()) as usize;
+    let mut content = vec![0; number(0).next_multiple_of(BLOCK)];
+    for at in (8..image.len()).step_by(BLOCK + 8) {
+        let place = number(at) * BLOCK;
+        content[place..place + BLOCK].copy_from_slice(&image[at + 8..at + 8 + BLOCK]);
+    }
+    content.truncate(number(0));
+    content
+}
+
+fn fan_out(seq: Seq, len: usize) -> Op {
+    let target = |queue| {
+        let options = DeliveryOptions { qos: Qos::AtLeastOnce, ..DeliveryOptions::default() };
+        Target { queue: QueueId(queue), seq, options }
+    };
+    Op::Enqueue { message: numbered(seq, len), targets: [1, 2, 3].into_iter().map(target).collect() }
+}
+
+fn put(key: &[u8], value: &[u8]) -> Op {
+    Op::Put { space: Space::Session, key: key.into(), value: value.into() }
+}
+
+fn len_of(seq: Seq) -> usize {
+    if seq == 20 { LARGE } else { 700 }
+}
+
+fn size_of_message(seq: Seq) -> u64 {
+    u64::from(numbered(seq, len_of(seq)).size())
+}
+
+/// Three queues with the same 60 messages, a third of them only in the ring; some are settled, queue 3 and one row are gone.
+fn write_sample(path: &Path) {
+    let mut run = Driver::open(small(path)).unwrap();
+    run.commit((1..=3).map(|queue| Op::CreateQueue { queue: QueueId(queue) }).collect());
+    for seq in 1..=40 {
+        run.commit(vec![fan_out(seq, len_of(seq))]);
+    }
+    let bytes = (5..=9).map(size_of_message).sum();
+    run.commit(vec![
+        put(b"a", b"1"),
+        put(b"b", b"2"),
+        settle(1, 5, 5, bytes),
+        settle(2, 20, 1, size_of_message(20)),
+    ]);
+    run.store.close().unwrap();
+    let mut run = Driver::open(small(path)).unwrap();
+    for seq in 41..=60 {
+        run.commit(vec![fan_out(seq, len_of(seq))]);
+    }
+    run.commit(vec![
+        put(b"a", b"3"),
+        Op::Delete { space: Space::Session, key: (*b"b").into() },
+        settle(1, 1, 1, size_of_message(1)),
+        Op::DeleteQueue { queue: QueueId(3) },
+    ]);
+    drop(run);
+}
+
+fn check_sample(run: &mut Driver) {
+    assert_eq!(run.recovered.set_aside, None);
+    assert_eq!(run.recovered.next_queue, QueueId(4));
+    assert_eq!(run.recovered.rows, vec![(Space::Session, (*b"a").into(), (*b"3").into())]);
+    let settled = [vec![1, 5, 6, 7, 8, 9], vec![20]];
+    for (queue, settled) in (1..).zip(settled) {
+        let expected: Vec<_> = (1..=60).filter(|seq| !settled.contains(seq)).collect();
+        let found = run.read_all(queue, 1);
+        assert_eq!(found.iter().map(|entry| entry.seq).collect::<Vec<_>>(), expected);
+        for entry in &found {
+            assert_eq!(entry.message.payload(), numbered(entry.seq, len_of(entry.seq)).payload());
+        }
+        let state = run.recovered.queues.iter().find(|state| state.queue == QueueId(queue)).unwrap();
+        assert_eq!((state.tail, state.messages), (61, expected.len() as u64));
+        assert_eq!(state.bytes, expected.iter().map(|seq| size_of_message(*seq)).sum::<u64>());
+    }
+    assert_eq!(run.recovered.queues.len(), 2);
+}
+
+#[test]
+fn a_sample_is_what_its_check_expects() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tidegate.db");
+    write_sample(&path);
+    let image = shrink(&std::fs::read(&path).unwrap());
+    std::fs::write(&path, grow(&image)).unwrap();
+    check_sample(&mut Driver::open(small(&path)).unwrap());
+    if let Ok(to) = std::env::var("TIDEGATE_WRITE_SAMPLE") {
+        println!("{} bytes", image.len());
+        std::fs::write(to, image).unwrap();
+    }
+}
+
+#[test]
+fn files_of_all_formats_are_opened_and_brought_up_to_date() {
+    for version in 1..=FORMAT_VERSION {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tidegate.db");
+        std::fs::write(&path, grow(&std::fs::read(data(version)).unwrap())).unwrap();
+        assert_eq!(Superblock::read(&RealFile::open(&path).unwrap()).unwrap().version, version);
+        let mut run = Driver::open(small(&path)).unwrap();
+        check_sample(&mut run);
+        // What the new format brings works with what the old one left.
+        for seq in 61..=300 {
+            run.submit(vec![two_queues(seq, 700)], seq % 10 == 0);
+        }
+        run.store.close().unwrap();
+        assert_eq!(Superblock::read(&RealFile::open(&path).unwrap()).unwrap().version, FORMAT_VERSION);
+        let mut run = Driver::open(small(&path)).unwrap();
+        assert_eq!(run.read_all(1, 1).len(), 54 + 240);
+        assert_eq!(run.read_all(2, 1).len(), 59 + 240);
+    }
+}
+
+fn two_queues(seq: Seq, len: usize) -> Op {
+    let mut op = fan_out(seq, len);
+    if let Op::Enqueue { targets, .. } = &mut op {
+        targets.truncate(2);
+    }
+    op
+}
