@@ -45,7 +45,12 @@ impl Broker {
         let present = self.clients.contains_key(&client_id);
         let mut after = None;
         let key = match self.clients.get(&client_id) {
-            Some(&key) => key,
+            Some(&key) => {
+                // What an earlier connection asked for and was not told yet, the session itself perhaps: once it is durable it
+                // may be answered as something known when it is repeated.
+                after = self.waiters.newest_of(key);
+                key
+            }
             None => self.create_session(&client_id, request.expiry),
         };
         self.attach(key, conn, &request);

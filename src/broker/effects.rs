@@ -249,6 +249,11 @@ impl Waiters {
         }
     }
 
+    /// The newest batch that anything for the session waits for, on an earlier connection too.
+    pub(super) fn newest_of(&self, session: SessionKey) -> Option<BatchId> {
+        self.list.iter().filter(|waiter| waiter.session == session).map(|waiter| waiter.batch).max()
+    }
+
     pub(super) fn len(&self) -> usize {
         self.list.len()
     }

@@ -39,6 +39,18 @@ fn a_session_whose_time_runs_while_it_is_away_is_stored_as_connected_before_its_
 }
 
 #[test]
+fn a_takeover_is_answered_when_what_the_connection_before_it_asked_for_is_durable() {
+    let mut rig = Rig::new();
+    rig.auto = false;
+    let first = rig.connect_with("a", |_| {});
+    let second = rig.connect_with("a", |_| {});
+    assert_eq!(rig.heard(first).len(), 1, "only that it is taken over");
+    assert!(rig.heard(second).is_empty(), "the session itself is not durable");
+    rig.settle_store();
+    assert!(connected(&mut rig, second).session_present);
+}
+
+#[test]
 fn a_transient_session_touches_the_store_in_no_way() {
     let mut rig = Rig::new();
     rig.auto = false;
