@@ -72,6 +72,8 @@ pub struct Broker {
     group_keys: HashMap<Box<str>, GroupKey>,
     router: Router,
     retained: Retained,
+    /// The last batch that a client's message changed a retained row in.
+    retained_batch: BatchId,
     retained_expiry: Option<Mono>,
     wills: HashMap<Arc<str>, PendingWill>,
     timers: BTreeSet<(Mono, Timer)>,
@@ -100,6 +102,7 @@ impl Broker {
     pub fn new(limits: Limits, seed: u64) -> Self {
         Self {
             retained: Retained::new(&limits),
+            retained_batch: BatchId(0),
             retained_expiry: None,
             budget: Budget::new(limits.queue_memory_bytes_max),
             batch: Building::new(limits.hold_millis),

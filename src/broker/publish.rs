@@ -207,10 +207,13 @@ impl Broker {
         let key: Box<[u8]> = message.topic_bytes().into();
         if message.payload().is_empty() {
             let existed = self.retained.remove(message.topic()).is_some();
-            if existed && stored {
+            // What is gone already may be gone in memory alone.
+            let changes = stored && (existed || self.retained_batch > self.committed);
+            if changes {
+                self.retained_batch = self.batch.id();
                 self.batch.delete(Space::Retained, key);
             }
-            return Ok(existed && stored);
+            return Ok(changes);
         }
         let room = !(self.full && stored);
         if !room || matches!(self.retained.set(message.clone()), SetOutcome::Refused(_)) {
@@ -223,6 +226,7 @@ impl Broker {
         if stored {
             let mut value = Vec::with_capacity(message.size() as usize);
             message.encode(&mut value);
+            self.retained_batch = self.batch.id();
             self.batch.put(Space::Retained, key, value.into());
         }
         Ok(stored)

@@ -181,3 +181,18 @@ fn large_retained_messages_are_sent_a_few_at_a_time_and_each_once() {
         first.into_iter().chain(rig.payloads(conn)).map(|text| text.parse().unwrap()).collect();
     assert_eq!(all, (0..40).collect::<Vec<_>>());
 }
+
+#[test]
+fn a_removal_is_acknowledged_after_an_earlier_one_of_the_same_topic_is_durable() {
+    let mut rig = Rig::new();
+    let (first, second) = (rig.transient("p"), rig.transient("q"));
+    rig.retain(first, "t", "x", Qos::AtLeastOnce);
+    rig.auto = false;
+    rig.retain(first, "t", "", Qos::AtMostOnce);
+    rig.retain(second, "t", "", Qos::AtLeastOnce);
+    assert!(rig.heard(second).is_empty(), "after a power cut the value would be there again");
+    rig.settle_store();
+    assert_eq!(rig.heard(second).len(), 1);
+    rig.retain(second, "t", "", Qos::AtLeastOnce);
+    assert_eq!(rig.heard(second).len(), 1, "there is nothing to wait for");
+}
