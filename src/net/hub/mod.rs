@@ -315,14 +315,7 @@ impl Hub {
             match step {
                 Step::Command { used, command } => {
                     at += used;
-                    let last = matches!(command, ClientCommand::Disconnect { .. });
-                    slot.attached = !last;
-                    slot.ending = last;
-                    let id = slot.id;
-                    self.broker.handle(id, command, now);
-                    if last {
-                        self.list_deadline(key, now.mono.plus_millis(ENDING_MILLIS_MAX));
-                        self.mark_dirty(key);
+                    if self.obey(key, command, now) {
                         return bytes.len();
                     }
                 }
@@ -342,6 +335,28 @@ impl Hub {
                 }
             }
         }
+    }
+
+    /// Hands a client's command to the broker; `true`: nothing more is heard from the connection.
+    fn obey(&mut self, key: usize, command: ClientCommand, now: Now) -> bool {
+        let slot = &mut self.slots[key];
+        let Peer::Mqtt(adapter) = &slot.peer else { return true };
+        let last = matches!(command, ClientCommand::Disconnect { .. });
+        let hangs_up = adapter.hangs_up_to_refuse(&command);
+        slot.attached = !last;
+        slot.ending = last;
+        let id = slot.id;
+        let refused = self.broker.stats().refused_quota;
+        self.broker.handle(id, command, now);
+        if last {
+            self.list_deadline(key, now.mono.plus_millis(ENDING_MILLIS_MAX));
+            self.mark_dirty(key);
+        } else if hangs_up && self.broker.stats().refused_quota > refused {
+            // What follows must not overtake the message that its client keeps.
+            self.end_unasked(key, now);
+            return true;
+        }
+        last
     }
 
     fn flush_answers(&mut self, key: usize) {

@@ -382,3 +382,26 @@ fn packets_arrive_whole_whatever_the_reads_cut_them_into() {
         assert_eq!(rig.hub.buffered(), (0, 0));
     }
 }
+
+#[test]
+fn nothing_overtakes_a_message_that_is_refused_by_hanging_up() {
+    let queue = crate::limits::QueueLimits { messages_max: Some(1), ..Default::default() };
+    let mut rig = Rig::new(Limits { queue, ..Limits::default() });
+    let away = rig.open();
+    rig.receive(away, &connect("away", false, 0));
+    rig.commit();
+    rig.receive(away, &subscribe("full", 1));
+    rig.commit();
+    rig.hub.lost(away, rig.now());
+    rig.hub.closed(away, rig.now());
+    let publisher = rig.connect("publisher");
+    let messages = [
+        publish("full", b"first", 1, 1),
+        publish("full", b"refused", 1, 2),
+        publish("elsewhere", b"behind it", 1, 3),
+    ];
+    assert_eq!(rig.receive(publisher, &messages.concat()), Turn::End);
+    rig.commit();
+    assert_eq!(rig.hub.broker().stats().published, [0, 2, 0]);
+    assert!(rig.take(publisher).is_empty(), "its connection was over before anything was durable");
+}

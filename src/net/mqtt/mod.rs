@@ -14,6 +14,7 @@ use tracing::debug;
 
 use crate::broker::api::{ClientCommand, ReplyTag, SessionExpiry};
 use crate::limits::Limits;
+use crate::message::Qos;
 use crate::net::traffic::Traffic;
 use crate::time::{Mono, Now};
 
@@ -129,6 +130,12 @@ impl Adapter {
     /// The client has logged in.
     pub(super) fn is_open(&self) -> bool {
         self.connection.is_open()
+    }
+
+    /// If this message is refused, the connection ends: the version has no other way to leave it with the client.
+    pub(super) fn hangs_up_to_refuse(&self, command: &ClientCommand) -> bool {
+        let v5 = self.connection.version().is_some_and(tidegate_mqtt::Version::is_v5);
+        matches!(command, ClientCommand::Publish(request) if !v5 && request.message.qos() != Qos::AtMostOnce)
     }
 
     /// The deadline has passed.
