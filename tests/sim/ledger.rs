@@ -361,7 +361,8 @@ impl Ledger {
         let refusals = self.refusals;
         let sent = self.sent_mut(n);
         sent.attempts += 1;
-        sent.maybe_refused |= refusals > sent.refusals;
+        // Before MQTT 5.0 a refusal is the end of the connection, and nothing overtakes.
+        sent.maybe_refused |= refusals > sent.refusals && CAST[sent.source].version.is_v5();
     }
 
     /// PUBACK or PUBREC.
@@ -577,7 +578,8 @@ impl Ledger {
             let sent = n.and_then(|n| self.sent(n));
             sent.and_then(|sent| sent.expires).is_some_and(|at| self.wall_max >= at)
         };
-        if allowed.contains(&value) || (value.is_none() && allowed.iter().any(expired)) {
+        let late = value.and_then(|n| self.sent(n)).is_some_and(|sent| sent.maybe_refused);
+        if late || allowed.contains(&value) || (value.is_none() && allowed.iter().any(expired)) {
             return Ok(());
         }
         Err(format!("I1: {topic} is {value:?}, allowed is {allowed:?}"))
