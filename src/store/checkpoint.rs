@@ -88,8 +88,9 @@ pub fn give_space_back(shared: &Shared) -> Result<bool, StoreError> {
     if live > COMPACT_LIVE_BYTES_MAX || file < COMPACT_BYTES_MIN + COMPACT_RATIO * live {
         return Ok(false);
     }
-    match shared.cold.compact() {
-        Ok(()) => {}
+    match shared.cold.compact_if_idle() {
+        Ok(true) => {}
+        Ok(false) => return Ok(false),
         Err(error) if error.is_no_space() => {
             shared.cold.reopen()?;
             return Ok(false);

@@ -4,7 +4,7 @@
 //! an error take it exclusively. What the tables hold is consistent as of the last checkpoint, whose place in the ring is part
 //! of the same commit.
 
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 
 use redb::{Builder, Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition};
 
@@ -35,6 +35,9 @@ pub const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
 
 /// The only key of [`META`].
 pub const META_KEY: &str = "checkpoint";
+
+/// Passes of one compaction: where large pages lie in the way, one is not enough.
+const COMPACT_PASSES_MAX: u32 = 4;
 
 /// What belongs to the cold tier as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -258,9 +261,28 @@ impl Cold {
     /// # Errors
     /// As redb says.
     pub fn compact(&self) -> Result<(), StoreError> {
-        let mut guard = self.database.write().unwrap_or_else(PoisonError::into_inner);
+        Self::compact_held(self.database.write().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// As [`compact`](Self::compact), unless somebody is at work in the database; returns whether it was done.
+    ///
+    /// # Errors
+    /// As redb says.
+    pub fn compact_if_idle(&self) -> Result<bool, StoreError> {
+        match self.database.try_write() {
+            Ok(guard) => Self::compact_held(guard).map(|()| true),
+            Err(TryLockError::Poisoned(poisoned)) => Self::compact_held(poisoned.into_inner()).map(|()| true),
+            Err(TryLockError::WouldBlock) => Ok(false),
+        }
+    }
+
+    fn compact_held(mut guard: RwLockWriteGuard<'_, Option<Database>>) -> Result<(), StoreError> {
         let database = guard.as_mut().ok_or_else(closed)?;
-        database.compact().map_err(redb_error("give space back"))?;
+        for _ in 0..COMPACT_PASSES_MAX {
+            if !database.compact().map_err(redb_error("give space back"))? {
+                break;
+            }
+        }
         // Compaction leaves no record of the free pages; without one the next opening after a power cut reads everything.
         let mut tx = database.begin_write().map_err(redb_error("begin"))?;
         tx.set_quick_repair(true);

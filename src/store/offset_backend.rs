@@ -138,8 +138,11 @@ impl Region {
         let mut header = self.header.lock().map_err(|_| poisoned())?;
         let at = usize::try_from(offset).expect("inside page 0");
         let end = (at + data.len()).min(PAGE);
-        let unchanged = header.page[at..end] == data[..end - at];
-        // A write tears the page even if it changes nothing.
+        if header.page[at..end] == data[..end - at] {
+            // Writing the page again as it is would put it at risk while its newest copy may be older.
+            let (_, rest) = data.split_at(end - at);
+            return if rest.is_empty() { Ok(()) } else { self.media.write_at(self.base + BLOCK_BYTES, rest) };
+        }
         if !header.copied {
             let sequence = header.sequence + 1;
             let place = HEADER_COPY_AT[(sequence % 2) as usize];
@@ -149,11 +152,10 @@ impl Region {
             add(&self.counters.header_syncs, 1);
             (header.sequence, header.copied) = (sequence, true);
         }
-        if !unchanged {
-            header.page[at..end].copy_from_slice(&data[..end - at]);
-            header.copied = false;
-        }
-        self.media.write_at(self.base + offset, data)
+        self.media.write_at(self.base + offset, data)?;
+        header.page[at..end].copy_from_slice(&data[..end - at]);
+        header.copied = false;
+        Ok(())
     }
 
     fn sync(&self) -> io::Result<()> {

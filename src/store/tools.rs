@@ -94,7 +94,9 @@ impl StoreTools {
         let (media, unfinished) = create_media(to)?;
         recover::create(&media, &self.settings)?;
         let target = recover::open_for_copy(&media, &self.settings)?;
-        let source = self.shared.cold.access()?.begin_read().map_err(redb_error("begin"))?;
+        // Held to the end: nobody may compact or reopen the database under the transaction.
+        let access = self.shared.cold.access()?;
+        let source = access.begin_read().map_err(redb_error("begin"))?;
         copy_tables(&source, &*target.access()?)?;
         target.close()?;
         media.sync_data().map_err(StoreError::io("sync the backup"))?;

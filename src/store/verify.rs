@@ -69,7 +69,9 @@ struct Scan {
 /// # Errors
 /// As redb says. Contradictions are no error but part of the result.
 pub fn verify(cold: &Cold) -> Result<Verification, StoreError> {
-    let tx = cold.access()?.begin_read().map_err(redb_error("begin"))?;
+    // Held to the end: nobody may compact or reopen the database under the transaction.
+    let access = cold.access()?;
+    let tx = access.begin_read().map_err(redb_error("begin"))?;
     let mut scan = Scan { tx, found: Verification::default(), references: HashMap::new(), stored: 0 };
     scan.segments()?;
     scan.packs()?;
