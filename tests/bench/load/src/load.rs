@@ -56,6 +56,9 @@ pub struct Sent {
     pub error: Option<String>,
 }
 
+/// Appends the topic of a message by its number.
+pub type Topic = dyn Fn(u64, &mut String);
+
 /// What to publish.
 pub struct Job {
     /// The publisher's number.
@@ -65,7 +68,7 @@ pub struct Job {
     /// Set the RETAIN flag.
     pub retain: bool,
     /// The topic of a message by its number.
-    pub topic: Box<dyn Fn(u64, &mut String)>,
+    pub topic: Box<Topic>,
 }
 
 impl Job {
