@@ -318,6 +318,8 @@ impl WriterThread {
                     Staged::NoRoom(back, bytes) => {
                         self.queue.push_front(Item::Batch(back));
                         self.checkpoint(Cause::Room(bytes));
+                        // No commit is there to be held up: a checkpoint that is under way need not be gentle either.
+                        self.shared.cold.region().trickle.store(false, Ordering::Relaxed);
                         return Ok((true, urgent));
                     }
                 }
@@ -341,7 +343,7 @@ impl WriterThread {
 
     fn checkpoint(&mut self, cause: Cause) {
         if let Some(snapshot) = self.writer.start_checkpoint(cause) {
-            let hurry = matches!(cause, Cause::Close);
+            let hurry = matches!(cause, Cause::Close | Cause::Room(_));
             // The thread is gone only after a failure that it has reported.
             let _ = self.jobs.send(Job { snapshot, hurry });
         }

@@ -56,8 +56,8 @@ pub struct Sent {
     pub error: Option<String>,
 }
 
-/// Writes the topic of the message with this number.
-type TopicWriter = Box<dyn Fn(u64, &mut String)>;
+/// Appends the topic of a message by its number.
+pub type Topic = dyn Fn(u64, &mut String);
 
 /// What to publish.
 pub struct Job {
@@ -68,7 +68,7 @@ pub struct Job {
     /// Set the RETAIN flag.
     pub retain: bool,
     /// The topic of a message by its number.
-    pub topic: TopicWriter,
+    pub topic: Box<Topic>,
 }
 
 impl Job {

@@ -22,6 +22,7 @@ use crate::process::{reset_peak, usage};
 use crate::report::Report;
 
 const TOPIC: &str = "latency/a";
+const PACED_CLIENT: &str = "paced-subscriber";
 
 /// One connection publishes to itself; the next message leaves when the last one is back and, with QoS 1 and 2, both ends of
 /// it are acknowledged.
@@ -83,7 +84,7 @@ async fn round(
 /// message was due, so that a stall is charged to every message that it delays.
 pub async fn paced(setup: &Rc<Setup>) -> io::Result<Report> {
     let options = &setup.options;
-    let (link, _) = Link::open(options.address, setup.login("paced-subscriber", false)).await?;
+    let (link, _) = Link::open(options.address, setup.login(PACED_CLIENT, options.persistent)).await?;
     let subscriber = subscribe(link, setup, &[TOPIC.to_owned()]).await?;
     let publisher = Pacer::open(options)?;
     settle().await;
@@ -99,6 +100,9 @@ pub async fn paced(setup: &Rc<Setup>) -> io::Result<Report> {
     let acknowledgements = reader.join().map_err(died)?;
     let ledger = subscriber.ledger.borrow().clone();
     subscriber.task.abort();
+    if options.persistent {
+        Link::open(options.address, setup.login(PACED_CLIENT, false)).await?.0.close().await;
+    }
 
     let mut report = Report::default();
     report.cost(before, after, count, "message");
