@@ -45,7 +45,7 @@ fn visit(gateway: &Gateway, count: u64, order: &mut Order) {
     consumer.close().unwrap();
 }
 
-/// Sessions end their connections behind this: what was acknowledged before is settled when it is gone.
+/// What the consumer has acknowledged is settled when it is gone.
 fn await_absence(gateway: &Gateway) {
     gateway.await_status("the consumer's absence", |status| {
         (status["sessions"]["disconnected"] == 1).then_some(())

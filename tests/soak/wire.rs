@@ -184,9 +184,12 @@ impl Wire {
         Ok(())
     }
 
-    /// Says goodbye.
+    /// Says goodbye and waits until the broker has closed the connection. What still comes is not read by anybody; without
+    /// reading it the system would reset the connection, and the broker might not get the last acknowledgements.
     pub fn close(mut self) -> io::Result<()> {
-        self.stream.write_all(&[0xe0, 0])
+        self.set_patience(SOCKET_WAIT)?;
+        self.stream.write_all(&[0xe0, 0])?;
+        io::copy(&mut self.stream, &mut io::sink()).map(drop)
     }
 }
 
