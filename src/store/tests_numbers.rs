@@ -156,7 +156,7 @@ fn hostile_names_are_different_rows() {
     // One row goes at a time, and no other with it.
     while let Some((space, key, _)) = rows.pop() {
         run.commit(vec![Op::Delete { space, key }]);
-        if rows.len() % 40 == 0 {
+        if rows.len().is_multiple_of(40) {
             run = restart(run, &path);
             assert_eq!(run.recovered.rows, rows);
         }

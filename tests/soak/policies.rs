@@ -24,7 +24,11 @@ fn publish(publisher: &mut Client, first: u64, count: u64) -> u64 {
         ids.push(message.id);
     }
     let reasons = ids.into_iter().map(|id| publisher.finish(1, id).unwrap());
-    reasons.filter(|reason| *reason < 0x80 || *reason != ReasonCode::QuotaExceeded.byte()).count() as u64
+    let accepted = |reason: &u8| {
+        assert!(*reason < 0x80 || *reason == ReasonCode::QuotaExceeded.byte(), "PUBACK 0x{reason:02x}");
+        *reason < 0x80
+    };
+    reasons.filter(accepted).count() as u64
 }
 
 /// Messages that wait, and that were dropped, as the status shows it.

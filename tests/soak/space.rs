@@ -13,8 +13,8 @@ use crate::{mib, parameter};
 const ROUND: u64 = 1000;
 /// Messages of the slow queue per round.
 const SLOW_PER_ROUND: u64 = 10;
-/// In this many rounds out of each [`CYCLE`] the fast consumer is away.
-const AWAY: u64 = 20;
+/// In this many rounds out of each [`CYCLE`] the fast consumer is away, so that its messages get between the slow ones.
+const AWAY: u64 = 5;
 const CYCLE: u64 = 100;
 /// What the file may be larger than what lives, and by which factor all of it.
 const SLACK_BYTES: u64 = 16 << 20;
