@@ -3,6 +3,7 @@
 
 use crate::broker::Broker;
 use crate::broker::tick::Timer;
+use crate::queue::expiry::Pass;
 use crate::queue::window::entry_memory;
 use crate::queue::{Load, Owner};
 use crate::session::Session;
@@ -33,7 +34,8 @@ impl Broker {
         let subscriptions: usize = self.sessions.iter().map(|(_, session)| session.subscriptions.len()).sum();
         assert_eq!(subscriptions, self.subscriptions, "I4: subscriptions");
         let timers = self.sessions.iter().filter(|(_, session)| session.end_at.is_some()).count()
-            + self.wills.values().filter(|pending| pending.due.is_some()).count();
+            + self.wills.values().filter(|pending| pending.due.is_some()).count()
+            + self.queues.iter().filter(|(_, queue)| matches!(queue.pass, Pass::Due(_))).count();
         assert_eq!(timers, self.timers.len(), "I4: deadlines");
         for (client, pending) in &self.wills {
             let set = pending.due.is_none_or(|at| self.timers.contains(&(at, Timer::Will(client.clone()))));

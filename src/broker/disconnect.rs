@@ -65,10 +65,11 @@ impl Broker {
         } else {
             self.put_session_row(key);
             self.start_session_timer(key, now);
+            self.note_absence(self.sessions[key as usize].queue, now);
         }
         for group in touched {
             self.pump_group(group, now);
-            self.idle_group(group);
+            self.idle_group(group, now);
         }
     }
 
@@ -182,6 +183,7 @@ impl Broker {
 
     /// Removes a queue with everything in it.
     pub(super) fn remove_queue(&mut self, key: QueueKey) {
+        self.cancel_pass(key);
         let mut queue = self.queues.remove(key as usize);
         self.stats.dropped_with_session += queue.messages();
         queue.release(&mut self.budget);

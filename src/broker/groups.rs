@@ -111,13 +111,15 @@ impl Broker {
     }
 
     /// Nobody consumes the group's queue any more: its window's memory is given back.
-    pub(super) fn idle_group(&mut self, key: GroupKey) {
+    pub(super) fn idle_group(&mut self, key: GroupKey, now: Now) {
         let Some(group) = self.groups.get(key as usize) else { return };
         let queue = &self.queues[group.queue() as usize];
         if queue.is_volatile() || queue.unsettled() > 0 || self.group_is_connected(key) {
             return;
         }
-        self.queues[group.queue() as usize].rewind(None, &mut self.budget);
+        let queue = group.queue();
+        self.queues[queue as usize].rewind(None, &mut self.budget);
+        self.note_absence(queue, now);
     }
 
     /// The newest message of a group's queue.

@@ -21,14 +21,14 @@ const PAGE_BYTES_MIN: u32 = 4 << 10;
 
 /// Bounds of one page.
 #[derive(Clone, Copy, Debug)]
-struct PageSize {
+pub(super) struct PageSize {
     bytes_max: u32,
     messages_max: u32,
 }
 
 impl PageSize {
     /// What it may take in memory, but for the last message, which may be larger.
-    fn memory(self) -> usize {
+    pub(super) fn memory(self) -> usize {
         self.bytes_max as usize + self.messages_max as usize * ENTRY_OVERHEAD_BYTES
     }
 }
@@ -90,7 +90,7 @@ impl Broker {
         self.ask(key, page);
     }
 
-    fn ask(&mut self, key: QueueKey, page: PageSize) {
+    pub(super) fn ask(&mut self, key: QueueKey, page: PageSize) {
         self.budget.reserve(page.memory());
         self.loads += 1;
         self.stats.loads += 1;
@@ -118,7 +118,7 @@ impl Broker {
         fitting.or(single)
     }
 
-    fn full_page(&self) -> PageSize {
+    pub(super) fn full_page(&self) -> PageSize {
         let bytes_max = (self.limits.queue_window_bytes_max / 4).max(PAGE_BYTES_MIN);
         let messages_max = PAGE_MESSAGES_MAX.min(bytes_max / ENTRY_OVERHEAD_BYTES as u32);
         PageSize { bytes_max, messages_max }
@@ -133,6 +133,7 @@ impl Broker {
             }
             self.loads -= 1;
             while self.queues[key as usize].is_over_bound() && self.drop_oldest(key) {}
+            self.go_on_with_pass(key, now);
             self.pump_queue(key, now);
         }
         self.serve_wanted();

@@ -20,6 +20,7 @@ mod connect;
 mod deliver;
 mod disconnect;
 mod effects;
+mod expiry;
 mod groups;
 mod loads;
 mod promote;

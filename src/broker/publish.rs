@@ -285,6 +285,9 @@ impl Broker {
                 (Sink::Session(key), _) => self.offer(key, planned.seq, message, options),
                 (Sink::Group(key), _) => self.offer_group(key, planned.seq, message, options, now),
             }
+            if let Some(at) = message.expires().filter(|_| planned.seq > 0) {
+                self.note_expiry(planned.queue, at, now);
+            }
         }
     }
 

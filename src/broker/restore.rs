@@ -80,6 +80,8 @@ impl Broker {
         }
         self.delete_leftovers(state);
         self.plan_retained_expiry(now);
+        let keys: Vec<QueueKey> = self.queue_keys.values().copied().collect();
+        keys.into_iter().for_each(|key| self.note_absence(key, now));
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::broker::Broker;
+use crate::queue::QueueRef;
 use crate::session::SessionKey;
 use crate::store::contract::Space;
 use crate::time::{Mono, Now};
@@ -14,6 +15,8 @@ pub(super) enum Timer {
     SessionEnd(SessionKey),
     /// The client's will is published.
     Will(Arc<str>),
+    /// Expired messages of a queue without a consumer are settled.
+    Expiry(QueueRef),
 }
 
 /// Deadlines served in one turn; the rest comes in the next one.
@@ -58,6 +61,7 @@ impl Broker {
                     }
                     self.fire_will(&client_id, now);
                 }
+                Some((_, Timer::Expiry(queue))) => self.begin_pass(queue, now),
                 None => break,
             }
         }

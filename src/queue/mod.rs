@@ -10,6 +10,7 @@
 //! *scratch* queue belongs to nobody who outlives this process; it is in the store for want of memory only, recovery throws it
 //! away, and once it is empty it is volatile again.
 
+pub mod expiry;
 pub mod group;
 pub mod overflow;
 mod promote;
@@ -19,6 +20,7 @@ use crate::limits::{Overflow, QueueLimits};
 use crate::message::{DeliveryOptions, Message};
 use crate::store::contract::{BatchId, Page, QueueId, RecoveredQueue, Seq};
 use crate::time::Wall;
+use expiry::Pass;
 use overflow::Verdict;
 use window::{Budget, Entry, Window};
 
@@ -29,7 +31,7 @@ const LEFT_OUT_MAX: u64 = 4096;
 pub type QueueKey = u32;
 
 /// A queue that may be gone meanwhile: the serial number tells its successor in the same place apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct QueueRef {
     /// Place.
     pub key: QueueKey,
@@ -112,6 +114,8 @@ pub struct Queue {
     unsettled: u32,
     load: Load,
     spilled_since: Wall,
+    /// The next pass over expired messages.
+    pub(crate) pass: Pass,
     counters: QueueCounters,
     /// The last settling operation of this queue in the batch being built, so that runs can grow.
     pub(crate) settle_mark: (BatchId, u32),
@@ -140,6 +144,7 @@ impl Queue {
             unsettled: 0,
             load: Load::Idle,
             spilled_since: Wall(0),
+            pass: Pass::None,
             counters: QueueCounters::default(),
             settle_mark: (BatchId(0), 0),
             enqueue_mark: (BatchId(0), 0),

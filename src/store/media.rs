@@ -38,6 +38,12 @@ pub trait Media: Debug + Send + Sync + 'static {
         self.write_at(offset, data)
     }
 
+    /// The first `len` bytes are read from the disk the next time, not from a cache: after a write error a cache may hold what
+    /// the disk does not. Only a hint; costs time in proportion to what is cached.
+    fn forget_cached(&self, len: u64) {
+        let _ = len;
+    }
+
     /// Makes everything written so far durable.
     ///
     /// # Errors
@@ -152,11 +158,7 @@ impl RealFile {
 
     fn lock(file: File, path: &Path) -> Result<Self, StoreError> {
         match file.try_lock() {
-            Ok(()) => {
-                // After a write error the page cache may hold what the disk does not: read the disk. Only a hint.
-                let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
-                Ok(Self { file, direct: Mutex::new(Direct::open(path)) })
-            }
+            Ok(()) => Ok(Self { file, direct: Mutex::new(Direct::open(path)) }),
             Err(TryLockError::WouldBlock) => Err(StoreError::InUse { path: path.to_owned() }),
             Err(TryLockError::Error(source)) => Err(StoreError::Io { what: "lock its file", source }),
         }
@@ -183,6 +185,11 @@ impl Media for RealFile {
         }
         drop(direct);
         self.write_at(offset, data)
+    }
+
+    fn forget_cached(&self, len: u64) {
+        let _ =
+            rustix::fs::fadvise(&self.file, 0, std::num::NonZeroU64::new(len), rustix::fs::Advice::DontNeed);
     }
 
     fn sync_data(&self) -> io::Result<()> {

@@ -54,6 +54,8 @@ mod tests_format;
 #[cfg(test)]
 mod tests_model;
 #[cfg(test)]
+mod tests_numbers;
+#[cfg(test)]
 mod tests_power;
 #[cfg(test)]
 mod tests_support;

@@ -140,7 +140,7 @@ pub struct Opened {
 /// # Errors
 /// [`StoreError::Damaged`] or [`StoreError::Database`] when the content cannot be used, others when the system failed.
 pub fn open(media: Arc<dyn Media>, settings: &Settings, notify: Notify) -> Result<Opened, StoreError> {
-    let superblock = Superblock::read(&*media)?;
+    let superblock = read_afresh(&*media)?;
     let counters = Arc::new(Counters::default());
     restore_header(&media, superblock.cold_at())?;
     let cold = open_cold(&media, &superblock, settings, &counters)?;
@@ -170,6 +170,16 @@ pub fn open(media: Arc<dyn Media>, settings: &Settings, notify: Notify) -> Resul
     let shared = Arc::new(Shared::new(media, hot, cold, meta, counters, notify));
     let writer = Writer::new(shared.clone(), ring);
     Ok(Opened { shared, writer, recovered })
+}
+
+/// Reads the superblock, and lets everything that decides what is durable come from the disk: both tiers' heads and the ring.
+/// What a failed commit may have left in the system's cache behind redb's first page belongs to no commit that is on the disk.
+/// So the cost does not grow with the backlog.
+fn read_afresh(media: &dyn Media) -> Result<Superblock, StoreError> {
+    media.forget_cached(RING_AT);
+    let superblock = Superblock::read(media)?;
+    media.forget_cached(superblock.cold_at() + BLOCK_BYTES);
+    Ok(superblock)
 }
 
 fn replay(ring: &mut Ring, epoch: u64, hot: &mut Hot) -> Result<u64, StoreError> {

@@ -2,6 +2,7 @@
 
 mod connect;
 mod delivery;
+mod expiry;
 mod groups;
 mod model;
 mod overflow;
@@ -36,6 +37,8 @@ struct Rig {
     mono: Mono,
     heard: BTreeMap<ConnId, Vec<ClientEvent>>,
     loads: Vec<PageRequest>,
+    /// Messages in all pages so far.
+    read: u64,
     next_conn: u64,
     /// Each turn ends with everything durable and every page served.
     auto: bool,
@@ -55,6 +58,7 @@ impl Rig {
             mono: Mono(0),
             heard: BTreeMap::new(),
             loads: Vec::new(),
+            read: 0,
             next_conn: 1,
             auto: true,
         }
@@ -123,6 +127,7 @@ impl Rig {
     fn serve_page(&mut self) -> bool {
         let Some(request) = self.loads.pop() else { return false };
         let page = self.store.page(request);
+        self.read += page.entries.len() as u64;
         self.broker.store_event(StoreEvent::Page(page), self.now());
         true
     }
