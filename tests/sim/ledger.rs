@@ -73,6 +73,8 @@ struct Session {
     may: bool,
     last_there: u64,
     subs: BTreeMap<String, Sub>,
+    /// The last message sent before the last SUBSCRIBE.
+    subscribed_after: Number,
     owed: BTreeSet<Number>,
     seen: BTreeSet<Number>,
     seen_qos2: BTreeSet<Number>,
@@ -244,6 +246,7 @@ impl Ledger {
     // Subscriptions.
 
     pub fn subscribing(&mut self, client: usize, filter: &str, qos: u8) {
+        self.sessions[client].subscribed_after = self.sent.len() as Number;
         let subs = &mut self.sessions[client].subs;
         let sub = subs.entry(filter.to_owned()).or_insert(Sub { qos: 0, hold: Hold::Maybe });
         // From one that is owed messages to another is no gap.
@@ -481,8 +484,13 @@ impl Ledger {
         if is_member(client) {
             self.sessions[GROUP].seen.insert(n);
             self.sessions[GROUP].owed.remove(&n);
-        } else if sent.attempts > 1 && (CAST[client].lossy || arrival.qos == 0 || sent.maybe_refused) {
-            // Of two copies the first one may have been dropped or refused, behind others that were not.
+        } else if sent.attempts > 1
+            && (CAST[client].lossy
+                || arrival.qos == 0
+                || sent.maybe_refused
+                || n <= self.sessions[client].subscribed_after)
+        {
+            // Of two copies the first one may have been dropped, refused or for nobody, behind others that were not.
         } else if first && sent.expires.is_none_or(|at| self.wall_max < at) {
             self.in_order(client, n, &sent, arrival.qos)?;
         }
