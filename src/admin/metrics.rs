@@ -135,6 +135,7 @@ families! {
     "received" COUNTER BYTES, "Topics and payloads from clients", |s, out| out.by_qos(s.traffic.bytes_in);
     "sent" COUNTER BYTES, "Topics and payloads to clients", |s, out| out.by_qos(s.traffic.bytes_out);
     "dropped_messages" COUNTER None, "Messages dropped by cause", |s, out| out.by("cause", &s.traffic.dropped);
+    "refused_connections" COUNTER None, "Connections turned away before they had a session, by cause", |s, out| out.by("cause", &s.traffic.refused_connections);
     "connects" COUNTER None, "Sessions opened or resumed", |s, out| out.one(s.traffic.connects);
     "disconnects" COUNTER None, "Connections that ended", |s, out| out.one(s.traffic.disconnects);
     "connections" GAUGE None, "Connections open now", |s, out| out.one(s.traffic.connections);

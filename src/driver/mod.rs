@@ -6,12 +6,19 @@
 
 mod accept;
 mod connection;
+mod door;
 mod flush;
+mod gate;
+mod layers;
+mod listening;
+mod pace;
 mod ports;
 mod shell;
 mod side;
 mod signals;
 mod status;
+mod stream;
+mod tls;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -20,13 +27,17 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::Context;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
 use crate::admin;
 use crate::bridge::LinkClock;
 use crate::broker::Broker;
+use crate::driver::accept::Listeners;
+use crate::driver::gate::Gate;
 use crate::driver::shell::{Clock, Shell};
 use crate::driver::side::SideParts;
+use crate::driver::tls::Certificates;
 use crate::net::hub::Hub;
 use crate::settings::Settings;
 use crate::store::{Store, StoreOptions};
@@ -34,6 +45,8 @@ use crate::time::{Timeline, Wall};
 
 /// How long clients get to take their last bytes at shutdown.
 const GOODBYE_MAX: Duration = Duration::from_secs(3);
+/// Descriptors that are no clients': files, listeners, links, the admin interface, handshakes.
+const OWN_DESCRIPTORS: u64 = 128;
 /// Links that may ask for a port at a time.
 const PORT_REQUESTS_MAX: usize = 16;
 
@@ -41,14 +54,31 @@ const PORT_REQUESTS_MAX: usize = 16;
 ///
 /// # Errors
 /// When it cannot start (a port in use, a store in use or of a newer version) or the store fails while it runs.
-pub fn run(settings: Settings) -> anyhow::Result<()> {
-    signals::raise_descriptor_limit();
+pub fn run(mut settings: Settings) -> anyhow::Result<()> {
+    if let Some(descriptors) = signals::raise_descriptor_limit() {
+        fit_connections(&mut settings, descriptors);
+    }
     signals::abort_on_panic();
     let runtime = Builder::new_current_thread()
         .enable_all()
         .thread_name("blocking")
         .build_local(LocalOptions::default())?;
     runtime.block_on(serve(settings))
+}
+
+/// More connections than descriptors would only be promised.
+fn fit_connections(settings: &mut Settings, descriptors: u64) {
+    let most = u32::try_from(descriptors.saturating_sub(OWN_DESCRIPTORS).max(1)).unwrap_or(u32::MAX);
+    let configured = settings.limits.connections_max;
+    if configured > most {
+        warn!(
+            configured,
+            descriptors,
+            "limits.connections_max is lowered to {most}: this process may not open more descriptors; raise the hard \
+             limit (LimitNOFILE= in the systemd unit, `ulimit -Hn` in a shell)"
+        );
+        settings.limits.connections_max = most;
+    }
 }
 
 async fn serve(settings: Settings) -> anyhow::Result<()> {
@@ -76,27 +106,27 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let (port_tx, port_rx) = mpsc::channel(PORT_REQUESTS_MAX);
     let (source, status_rx) = admin::status_channel();
     let (stop_tx, stop) = watch::channel(false);
+    let stop_doors = stop.clone();
     let parts = SideParts { ports: port_tx, tools, source, stop, clock: LinkClock { started, timeline } };
     let side = side::start(&settings, parts).context("the side thread could not start")?;
-    let reporter = status::Reporter::new(&settings, side.links(), set_aside);
+    let gate = Arc::new(Gate::new(&settings.listeners, &settings.limits));
+    let reporter = status::Reporter::new(&settings, side.links(), set_aside, Arc::clone(&gate));
 
     tokio::task::spawn_local(flush::run(Rc::clone(&shell)));
     tokio::task::spawn_local(flush::timers(Rc::clone(&shell)));
     tokio::task::spawn_local(flush::store_events(Rc::clone(&shell), wake));
     tokio::task::spawn_local(ports::serve(Rc::clone(&shell), port_rx));
     tokio::task::spawn_local(status::serve(Rc::clone(&shell), reporter, status_rx));
-    let accepting: Vec<_> = listeners
-        .into_iter()
-        .map(|listener| tokio::task::spawn_local(accept::run(Rc::clone(&shell), listener)))
-        .collect();
+    let certificates = listeners.certificates.clone();
+    let accepting = start_accepting(&shell, listeners, &settings, &gate, stop_doors)?;
     signals::notify_ready();
 
     let ended = tokio::select! {
-        name = signals::wait_for_stop() => { info!(signal = name, "stopping"); Ok(()) }
+        name = signals::wait_for_stop(|| reload(&certificates)) => { info!(signal = name, "stopping"); Ok(()) }
         reason = shell.failed() => Err(anyhow::anyhow!("the store failed and nothing can be acknowledged any more: {reason}. Restart after the disk is in order: everything acknowledged is in the file")),
     };
     signals::notify_stopping();
-    accepting.iter().for_each(tokio::task::JoinHandle::abort);
+    accepting.iter().for_each(JoinHandle::abort);
     let _ = stop_tx.send(true);
     side.join(GOODBYE_MAX).await;
     if ended.is_ok() {
@@ -107,6 +137,37 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         warn!("stopped after a failure of the store");
     }
     ended
+}
+
+fn start_accepting(
+    shell: &Rc<Shell>,
+    listeners: Listeners,
+    settings: &Settings,
+    gate: &Arc<Gate>,
+    stop: watch::Receiver<bool>,
+) -> anyhow::Result<Vec<JoinHandle<()>>> {
+    let rate_max = settings.limits.accept_rate_max;
+    let plain = listeners.plain.into_iter();
+    let mut accepting: Vec<_> = plain
+        .map(|listener| {
+            tokio::task::spawn_local(accept::run(Rc::clone(shell), listener, rate_max, Arc::clone(gate)))
+        })
+        .collect();
+    if !listeners.doors.is_empty() {
+        let (admitted_tx, admitted) = mpsc::channel(door::ADMITTED_MAX);
+        door::start(listeners.doors, &settings.limits, Arc::clone(gate), admitted_tx, stop)
+            .context("the thread for handshakes could not start")?;
+        accepting.push(tokio::task::spawn_local(accept::receive(Rc::clone(shell), admitted)));
+    }
+    Ok(accepting)
+}
+
+/// What can change while the broker runs.
+fn reload(certificates: &Certificates) {
+    match certificates.reload_certificates() {
+        Ok(()) => info!("reloaded"),
+        Err(what) => warn!("nothing was reloaded, everything stays as it was: {what}"),
+    }
 }
 
 fn open_store(

@@ -4,8 +4,8 @@ use sd_notify::NotifyState;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info, warn};
 
-/// Waits for SIGTERM or SIGINT; says which it was. SIGHUP is noted and ignored.
-pub async fn wait_for_stop() -> &'static str {
+/// Waits for SIGTERM or SIGINT; says which it was. Calls `reload` for each SIGHUP.
+pub async fn wait_for_stop(reload: impl Fn()) -> &'static str {
     let (Ok(mut term), Ok(mut int), Ok(mut hup)) =
         (signal(SignalKind::terminate()), signal(SignalKind::interrupt()), signal(SignalKind::hangup()))
     else {
@@ -18,7 +18,7 @@ pub async fn wait_for_stop() -> &'static str {
         tokio::select! {
             _ = term.recv() => return "SIGTERM",
             _ = int.recv() => return "SIGINT",
-            _ = hup.recv() => info!("SIGHUP ignored: restart to read the configuration again"),
+            _ = hup.recv() => reload(),
         }
     }
 }
@@ -34,13 +34,17 @@ pub fn abort_on_panic() {
     }));
 }
 
-/// As many descriptors as the system allows: each client takes one.
-pub fn raise_descriptor_limit() {
+/// Raises the limit of open descriptors as far as the system allows, since each client takes one; says how far that is. `None`: no
+/// limit.
+pub fn raise_descriptor_limit() -> Option<u64> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
-    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })
-    {
-        warn!(%error, "the limit of open descriptors cannot be raised");
+    match setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }) {
+        Ok(()) => limit.maximum,
+        Err(error) => {
+            warn!(%error, "the limit of open descriptors cannot be raised");
+            limit.current
+        }
     }
 }
 

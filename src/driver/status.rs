@@ -13,6 +13,7 @@ use crate::admin::status::{
 };
 use crate::bridge::{LinkConfig, LinkState, LinkStatus};
 use crate::broker::{self, Broker};
+use crate::driver::gate::Gate;
 use crate::driver::shell::Shell;
 use crate::limits::Limits;
 use crate::net::hub::Hub;
@@ -28,14 +29,20 @@ pub struct Reporter {
     /// The links' session names, in the same order.
     sessions: Vec<String>,
     set_aside: Option<PathBuf>,
+    gate: Arc<Gate>,
 }
 
 impl Reporter {
     /// For a process that has just started.
     #[must_use]
-    pub fn new(settings: &Settings, links: Vec<Arc<LinkStatus>>, set_aside: Option<PathBuf>) -> Self {
+    pub fn new(
+        settings: &Settings,
+        links: Vec<Arc<LinkStatus>>,
+        set_aside: Option<PathBuf>,
+        gate: Arc<Gate>,
+    ) -> Self {
         let sessions = settings.bridges.iter().map(LinkConfig::session_id).collect();
-        Self { limits: settings.limits.clone(), links, sessions, set_aside }
+        Self { limits: settings.limits.clone(), links, sessions, set_aside, gate }
     }
 
     fn status(&self, hub: &Hub, counters: Option<&Counters>, now: Now) -> Status {
@@ -54,7 +61,7 @@ impl Reporter {
             uptime_ms: now.mono.as_millis(),
             started_wall: now.wall.0.saturating_sub(now.mono.as_millis()),
             health: self.health(&store, &links, &gauges),
-            traffic: traffic(hub),
+            traffic: traffic(hub, &self.gate),
             queues,
             queues_total,
             sessions: Sessions {
@@ -169,7 +176,7 @@ fn causes<const N: usize>(pairs: [(&str, u64); N]) -> ByCause {
     pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-fn traffic(hub: &Hub) -> Traffic {
+fn traffic(hub: &Hub, gate: &Gate) -> Traffic {
     let (seen, stats) = (hub.traffic(), hub.broker().stats());
     let dropped: BTreeMap<_, _> = causes([
         ("offline", stats.dropped_offline),
@@ -184,6 +191,9 @@ fn traffic(hub: &Hub) -> Traffic {
         ("link_busy", seen.dropped_at_port),
         ("retained_full", stats.retained_refused),
     ]);
+    let mut refused = causes(gate.refusals.by_cause());
+    refused.insert("connections_max".to_owned(), seen.refused_connections);
+    refused.insert("login_late".to_owned(), seen.login_timeouts);
     Traffic {
         messages_in: seen.messages_in,
         messages_out: seen.messages_out,
@@ -194,6 +204,7 @@ fn traffic(hub: &Hub) -> Traffic {
         connections: hub.connections() as u64,
         auth_failures: stats.connects_refused,
         malformed: seen.malformed + seen.packet_too_large,
+        refused_connections: refused,
         dropped,
     }
 }

@@ -8,4 +8,6 @@ pub mod hub;
 mod mqtt;
 pub mod origin;
 pub mod outbox;
+pub mod proxy_protocol;
 pub mod traffic;
+pub mod websocket;
