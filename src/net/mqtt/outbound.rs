@@ -49,6 +49,8 @@ impl Adapter {
                 Some(id) => self.connection.unsuback(out, id, existed.iter().map(unsuback_code), ()),
                 None => Ok(()),
             },
+            // Answers to commands that MQTT has no packets for.
+            ClientEvent::Consuming { .. } | ClientEvent::Cancelled { .. } => Ok(()),
             ClientEvent::Refused(refusal) => {
                 self.connection.refuse(out, refusal_code(refusal), ());
                 Ok(())

@@ -2,6 +2,7 @@
 
 mod bridge;
 mod limits;
+mod queues;
 
 use std::fmt::Display;
 use std::net::SocketAddr;
