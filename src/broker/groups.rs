@@ -143,7 +143,10 @@ impl Broker {
     pub(super) fn deliver_unqueued_to_member(&mut self, key: GroupKey, message: &Message) {
         let sessions = &self.sessions;
         let group = &mut self.groups[key as usize];
-        let Some(member) = group.pick(|member| sessions[member.session as usize].ready().is_some()) else {
+        let Some(member) = group.pick(|member| {
+            let session = &sessions[member.session as usize];
+            session.ready().is_some() && !session.is_suspended(key)
+        }) else {
             self.stats.dropped_offline += 1;
             return;
         };
@@ -166,7 +169,9 @@ impl Broker {
             let picked = self.groups[key as usize].pick(|member| {
                 let session = &sessions[member.session as usize];
                 let moves = qos.min(member.qos) == Qos::ExactlyOnce;
-                session.takes(size, bytes_max) && !(moves && queues[session.queue as usize].has_waiting())
+                session.takes(size, bytes_max)
+                    && !session.is_suspended(key)
+                    && !(moves && queues[session.queue as usize].has_waiting())
             });
             let Some(member) = picked else { break };
             match qos.min(member.qos) {

@@ -58,6 +58,9 @@ impl Broker {
         if filter.is_shared() && asked.options.no_local {
             return Err(SubscribeOutcome::SharedNoLocal);
         }
+        if !self.may_subscribe_to(key, &filter, filter.is_shared()) {
+            return Err(SubscribeOutcome::NotAuthorized);
+        }
         let session = &self.sessions[key as usize];
         let old = session.subscriptions.get(&*asked.filter).copied();
         // A shared subscription that becomes durable stores what waits in it.
