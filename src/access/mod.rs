@@ -72,8 +72,8 @@ pub struct Identity {
     pub method: Method,
     /// Rules of its own, from a token.
     pub rules: Option<Arc<RuleSet>>,
-    /// Seconds since 1970 at which it ends.
-    pub expires_secs: Option<u64>,
+    /// Seconds from now on for which it lasts.
+    pub lasts_secs: Option<u64>,
 }
 
 /// Why a login is refused. What the client is told of it is less.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use jsonwebtoken::crypto::{CryptoProvider, JwtVerifier, KeyUtils};
 use jsonwebtoken::errors::{Error, ErrorKind};
 use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode};
-use ring::{hmac, signature as sign};
+use ring::{digest, hmac, signature as sign};
 use serde_json::{Map, Value};
 use signature::Verifier;
 
@@ -71,6 +71,15 @@ pub struct TokenKeys {
     validation: Validation,
     user_claim: Box<str>,
     acl_claim: Option<Box<str>>,
+    /// Of everything that it was made from.
+    fingerprint: Box<[u8]>,
+}
+
+/// Made from the same.
+impl PartialEq for TokenKeys {
+    fn eq(&self, other: &Self) -> bool {
+        self.fingerprint == other.fingerprint
+    }
 }
 
 /// What is configured beside algorithm and key.
@@ -100,6 +109,8 @@ impl TokenKeys {
     pub fn new(algorithm: &str, key: &[u8], terms: &TokenTerms) -> Result<Self, String> {
         // Installing it again changes nothing.
         let _installed_before = CryptoProvider::install_default(&PROVIDER);
+        let fingerprint = format!("{algorithm:?} {terms:?} {key:?}");
+        let fingerprint = digest::digest(&digest::SHA256, fingerprint.as_bytes()).as_ref().into();
         let (algorithm, key) = match algorithm {
             "HS256" => (Algorithm::HS256, secret(key)?),
             "RS256" => (Algorithm::RS256, DecodingKey::from_rsa_pem(key).map_err(not_a_key("an RSA"))?),
@@ -129,6 +140,7 @@ impl TokenKeys {
             validation,
             user_claim: terms.user_claim.as_str().into(),
             acl_claim: terms.acl_claim.as_deref().map(Into::into),
+            fingerprint,
         })
     }
 
@@ -160,7 +172,7 @@ impl TokenKeys {
             user: Some(user),
             method: Method::Token,
             rules: rules.map(Arc::new),
-            expires_secs: Some(expires),
+            lasts_secs: Some(expires - now_secs),
         })
     }
 }
@@ -272,5 +284,158 @@ impl Verifier<Vec<u8>> for RingVerifier {
 impl JwtVerifier for RingVerifier {
     fn algorithm(&self) -> Algorithm {
         self.algorithm
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    use serde_json::json;
+
+    use super::*;
+
+    /// Made by `openssl`, as are the tokens below: for "ann", issued by "plant" for "gateway", valid until 2100.
+    const RSA_KEY: &str = "\
+-----BEGIN PUBLIC KEY-----
+MIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8AMIIBCgKCAQEAzVzBOT9xC3iCT7GwxJvQ
+cSZjB38X65Jq247+Lx/g61lyQ6qU4GEvxbaS6YPhuf3+u6vX2cA6x3fAxtfEYCvl
+KMYJad1fe9qpDZLNkDsb2kyGoRWwTWKcRnXjK90IovFhPM9tB00+0nqlg8MW9csy
+wGfiEjYt1yuLQ7xQqOvzoV5BnztxWeEkwV+kRKCpoX4lJ/bpzXJJUjTFw7geJZie
+2dKuTeRziOwv6HS/hdXhadcdjVzVQoO+6uC6vg8++S/LscbR65Y0pWVyFn+S4jaX
+ntIP2Ow/E9sJ8k22qjxQbrxcpO3/9vWKiEW5O2fpcFWgQNIt4anuVx9lj7HD5l48
+NwIDAQAB
+-----END PUBLIC KEY-----";
+    const EC_KEY: &str = "\
+-----BEGIN PUBLIC KEY-----
+MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEiLlb63wlAvXHarGOF0hPUxB4K1UT
+Md2om3joO+P3FvyRpd3Fp4mhSsCefsDzNRWX0hvoVXUDI9iv7m9u7Nc9Eg==
+-----END PUBLIC KEY-----";
+    const RSA_TOKEN: &str = concat!(
+        "eyJhbGciOiAiUlMyNTYiLCAidHlwIjogIkpXVCJ9.eyJzdWIiOiAiYW5uIiwgImV4cCI6IDQxMDI0NDQ4MDAsICJpc3M",
+        "iOiAicGxhbnQiLCAiYXVkIjogWyJnYXRld2F5Il19.U_FSTWXdYD1iQq8y3UVkMi1MLfW3gppc8UwvtGeTGaQaJe8Hbg",
+        "Cp9Vjhjm0W3jO-QyIusLU6zARRynV9Rk6Tr_7rguc-upQClBtf5GEZbBiOQkPtT2w72qUYI7Mfee_CfIOD2_PtmgVxyM",
+        "ttUq-H8IzMGPpRyNuiE_-a9ktHquuueZzo0A8XWkC9jn8ZZSCipbAjBiwdQDELFIQGIFx0RYkhT-w7uJ_w2jxAuCTYLp",
+        "yCLheAs-fqIXYx6I_onikY50p-BnM1ODoF_dOxT_X-JatPGJd9DT5043J4du979B439O_vDW7ODwxrwcGxJa7nQklvdu",
+        "CrSCL4TW_8CF1Z1g",
+    );
+    const EC_TOKEN: &str = concat!(
+        "eyJhbGciOiAiRVMyNTYiLCAidHlwIjogIkpXVCJ9.eyJzdWIiOiAiYW5uIiwgImV4cCI6IDQxMDI0NDQ4MDAsICJpc3M",
+        "iOiAicGxhbnQiLCAiYXVkIjogWyJnYXRld2F5Il19.SStU9FxThaz8xd_AJDL3Gz35cuGULmCFK0rjB30n0rQ4djQfXZ",
+        "I0I7TaoaLSTYpalO5utJGDotwi4-AnfBrlKA",
+    );
+    const SECRET: &[u8] = b"a secret of thirty-two bytes, or more\n";
+    const NOW: u64 = 1_800_000_000;
+
+    fn terms() -> TokenTerms {
+        TokenTerms { user_claim: "sub".into(), ..TokenTerms::default() }
+    }
+
+    fn signed(header: &Value, claims: &Value) -> String {
+        let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+        let message = format!("{}.{}", part(header), part(claims));
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &SECRET[..SECRET.len() - 1]);
+        let tag = hmac::sign(&key, message.as_bytes());
+        format!("{message}.{}", URL_SAFE_NO_PAD.encode(tag.as_ref()))
+    }
+
+    fn token(claims: &Value) -> String {
+        signed(&json!({ "alg": "HS256", "typ": "JWT" }), claims)
+    }
+
+    fn check(terms: &TokenTerms, token: &str) -> Result<Identity, BadToken> {
+        TokenKeys::new("HS256", SECRET, terms).unwrap().check(token.as_bytes(), NOW)
+    }
+
+    #[test]
+    fn tokens_of_each_algorithm_are_taken_and_changed_ones_are_not() {
+        for (algorithm, key, token) in [("RS256", RSA_KEY, RSA_TOKEN), ("ES256", EC_KEY, EC_TOKEN)] {
+            let keys = TokenKeys::new(algorithm, key.as_bytes(), &terms()).unwrap();
+            let identity = keys.check(token.as_bytes(), NOW).unwrap();
+            assert_eq!((identity.user.as_deref(), identity.method), (Some("ann"), Method::Token));
+            assert_eq!(identity.lasts_secs, Some(4_102_444_800 - NOW));
+            for at in [token.len() / 3, token.len() - 20] {
+                let mut changed = token.to_owned().into_bytes();
+                changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
+                assert!(keys.check(&changed, NOW).is_err(), "{algorithm} at {at}");
+            }
+            let other = if algorithm == "RS256" { EC_TOKEN } else { RSA_TOKEN };
+            assert_eq!(keys.check(other.as_bytes(), NOW), Err(BadToken::Algorithm));
+        }
+        assert!(check(&terms(), &token(&json!({ "sub": "ann", "exp": NOW + 9 }))).is_ok());
+    }
+
+    #[test]
+    fn a_public_key_is_no_secret_and_no_algorithm_is_none() {
+        let keys = TokenKeys::new("RS256", RSA_KEY.as_bytes(), &terms()).unwrap();
+        let claims = json!({ "sub": "ann", "exp": NOW + 9 });
+        for algorithm in ["none", "HS256", "HS512", "hs256"] {
+            let forged = signed(&json!({ "alg": algorithm }), &claims);
+            assert!(keys.check(forged.as_bytes(), NOW).is_err(), "{algorithm}");
+            if algorithm != "HS256" {
+                assert!(check(&terms(), &forged).is_err(), "{algorithm}");
+            }
+        }
+    }
+
+    #[test]
+    fn times_issuer_audience_and_user_are_checked() {
+        let good = json!({ "sub": "ann", "exp": NOW + 9, "nbf": NOW - 9, "iss": "plant", "aud": "gateway" });
+        let with = |name: &str, value: Value| {
+            let mut claims = good.clone();
+            claims[name] = value;
+            check(
+                &TokenTerms { issuer: Some("plant".into()), audience: Some("gateway".into()), ..terms() },
+                &token(&claims),
+            )
+        };
+        assert_eq!(with("x", json!(1)).unwrap().lasts_secs, Some(9));
+        assert_eq!(with("exp", json!(NOW)), Err(BadToken::Expired));
+        assert_eq!(with("exp", json!("soon")), Err(BadToken::NoExpiry));
+        assert_eq!(with("exp", Value::Null), Err(BadToken::NoExpiry));
+        assert_eq!(with("nbf", json!(NOW + 3600)), Err(BadToken::NotYet));
+        assert_eq!(with("nbf", json!("now")), Err(BadToken::Malformed));
+        assert_eq!(with("nbf", json!(NOW + 30)).map(|id| id.lasts_secs), Ok(Some(9)));
+        assert_eq!(with("iss", json!("other")), Err(BadToken::Issuer));
+        assert_eq!(with("aud", json!(["other"])), Err(BadToken::Audience));
+        assert!(with("aud", json!(["other", "gateway"])).is_ok());
+        assert_eq!(with("sub", json!(5)), Err(BadToken::NoUser));
+        assert_eq!(with("sub", json!("")), Err(BadToken::NoUser));
+        let named = TokenTerms { user_claim: "device".into(), ..TokenTerms::default() };
+        let claims = json!({ "device": "d1", "exp": NOW + 9, "aud": "anybody" });
+        assert_eq!(check(&named, &token(&claims)).unwrap().user.as_deref(), Some("d1"));
+        let keys = TokenKeys::new("HS256", SECRET, &terms()).unwrap();
+        assert_eq!(keys.check(token(&good).as_bytes(), 60), Err(BadToken::ClockNotSet));
+        for nonsense in ["", ".", "..", "a.b.c", "eyJ9.eyJ9.x"] {
+            assert!(keys.check(nonsense.as_bytes(), NOW).is_err(), "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn a_token_may_bring_rules() {
+        let terms = TokenTerms { acl_claim: Some("acl".into()), ..terms() };
+        let with = |acl: Value| check(&terms, &token(&json!({ "sub": "ann", "exp": NOW + 9, "acl": acl })));
+        let rules = |acl| with(acl).unwrap().rules.unwrap();
+        assert_eq!(rules(json!(["allow write a/%c", "deny all #"])).len(), 2);
+        assert_eq!(rules(json!({ "pub": ["a \"b\"", "c"], "sub": ["d/#"], "all": [] })).len(), 3);
+        assert_eq!(check(&terms, &token(&json!({ "sub": "ann", "exp": NOW + 9 }))).unwrap().rules, None);
+        for bad in [
+            json!("allow all #"),
+            json!(["allow"]),
+            json!([1]),
+            json!({ "x": [] }),
+            json!(["allow read a\nallow all #"]),
+        ] {
+            assert_eq!(with(bad.clone()).unwrap_err(), BadToken::BadRules, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_none_is_refused_in_words() {
+        let said = |algorithm, key: &str| TokenKeys::new(algorithm, key.as_bytes(), &terms()).unwrap_err();
+        assert!(said("HS256", "short").contains("at least 32"));
+        assert!(said("RS256", EC_KEY).contains("RSA public key"));
+        assert!(said("ES256", "nonsense").contains("EC (P-256) public key"));
+        assert!(said("PS256", RSA_KEY).contains("expected HS256, RS256 or ES256"));
     }
 }

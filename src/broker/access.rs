@@ -187,6 +187,12 @@ impl Broker {
                 _ => filtered |= !whole,
             }
         }
+        for group in session.consumers.iter().flat_map(|consumers| consumers.values()) {
+            let filter = self.groups[*group as usize].filter();
+            if rights.as_ref().is_some_and(|rights| !rights.reads_all(filter)) {
+                suspended.push(*group);
+            }
+        }
         let session = &mut self.sessions[key as usize];
         session.filtered = filtered;
         session.access = Some(Box::new(SessionAccess { identity, rights, suspended }));
@@ -204,6 +210,12 @@ impl Broker {
         }
         session.filtered |= !competing && !rights.reads_all(&filter.filter);
         true
+    }
+
+    /// Whether the session's client may consume a named queue.
+    pub(super) fn may_consume(&mut self, key: SessionKey, queue: &str) -> bool {
+        let filter = Filter { share: None, filter: queue.into() };
+        self.may_subscribe_to(key, &filter, true)
     }
 
     /// Whether the session's client may publish to the topic.
