@@ -26,6 +26,9 @@ const INLINE_LEVELS: usize = 16;
 /// Bytes of a node's text that lie in the node.
 const INLINE_TEXT: usize = 24;
 
+/// A node to be looked at, and the levels of the topic that are left.
+type Visit<'a> = (NodeId, Option<&'a [u8]>);
+
 /// Who subscribes with the filter that ends at a node. Nearly always one.
 #[derive(Debug, Default)]
 enum Subscribers {
@@ -132,7 +135,7 @@ impl Trie {
     pub(super) fn collect(&self, topic: &str, found: &mut Vec<(Sink, Terms)>) {
         // Wildcards at the first level do not match names like $SYS [MQTT-4.7.2-1].
         let reserved = topic.starts_with('$');
-        let mut stack: SmallVec<[(NodeId, Option<&[u8]>); INLINE_LEVELS]> = SmallVec::new();
+        let mut stack: SmallVec<[Visit<'_>; INLINE_LEVELS]> = SmallVec::new();
         stack.push((ROOT, Some(topic.as_bytes())));
         while let Some((id, rest)) = stack.pop() {
             let node = &self.nodes[id as usize];
