@@ -50,6 +50,8 @@ impl Adapter {
                 Some(id) => self.connection.unsuback(out, id, existed.iter().map(unsuback_code), ()),
                 None => Ok(()),
             },
+            // Answers to commands that MQTT has no packets for.
+            ClientEvent::Consuming { .. } | ClientEvent::Cancelled { .. } => Ok(()),
             ClientEvent::Refused(refusal) => {
                 self.connection.refuse(out, refusal_code(refusal), ());
                 Ok(())
@@ -214,6 +216,8 @@ fn refusal_code(refusal: Refusal) -> ReasonCode {
         Refusal::QuotaExceeded => ReasonCode::QuotaExceeded,
         Refusal::WillInvalid => ReasonCode::TopicNameInvalid,
         Refusal::NotAuthorized => ReasonCode::NotAuthorized,
+        Refusal::BadCredentials => ReasonCode::BadUserNameOrPassword,
+        Refusal::Busy => ReasonCode::ServerBusy,
     }
 }
 
@@ -224,5 +228,6 @@ fn close_code(reason: CloseReason) -> ReasonCode {
         CloseReason::Administrative => ReasonCode::AdministrativeAction,
         CloseReason::ProtocolViolation => ReasonCode::ProtocolError,
         CloseReason::QuotaExceeded => ReasonCode::QuotaExceeded,
+        CloseReason::NotAuthorized => ReasonCode::NotAuthorized,
     }
 }
