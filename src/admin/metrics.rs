@@ -266,6 +266,7 @@ mod tests {
         status.links.push(LinkSnapshot { name: "dc".into(), connected_since: Some(1), ..Default::default() });
         status.store.syncs.insert("commit".into(), 9);
         status.store.bytes_written.insert("ring".into(), 4096);
+        status.traffic.refused_connections.insert("address_full".into(), 3);
         status.memory.tracked.insert("windows".into(), 77);
         status
     }

@@ -5,15 +5,17 @@ use std::process::ExitCode;
 use anyhow::Context;
 
 use super::{SettingsArgs, say};
+use crate::driver::check_certificates;
 use crate::settings::{effective_toml, memory_parts, memory_table};
 
 /// Prints the effective configuration as TOML, the memory sum in comments below it, warnings on standard error.
 pub fn check(args: &SettingsArgs) -> anyhow::Result<ExitCode> {
     let loaded = args.load()?;
+    check_certificates(&loaded.settings)?;
     let mut text =
         String::from("# The effective configuration: every default and derived value written out.\n");
     text += &effective_toml(&loaded).context("cannot be shown")?;
-    let parts = memory_parts(&loaded.settings.limits, &loaded.settings.bridges);
+    let parts = memory_parts(&loaded.settings.limits, &loaded.settings.bridges, &loaded.settings.listeners);
     text += "\n# The most memory that these limits allow:\n";
     for line in memory_table(&parts).lines() {
         text += &format!("#{line}\n");

@@ -13,7 +13,7 @@ use crate::net::hub::Output;
 use crate::net::websocket::{CLOSE_NORMAL, Framing, close_frame, message_head};
 
 /// Bytes of the protocol that are encoded at a time.
-pub const ENCODE_BYTES_MAX: usize = 64 << 10;
+pub const ENCODE_BYTES_MAX: usize = 16 << 10;
 /// Answers to pings that may wait; further pings of a peer that does not read go unanswered.
 const ANSWER_BYTES_MAX: usize = 4 << 10;
 

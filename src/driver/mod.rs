@@ -37,7 +37,7 @@ use crate::driver::accept::Listeners;
 use crate::driver::gate::Gate;
 use crate::driver::shell::{Clock, Shell};
 use crate::driver::side::SideParts;
-use crate::driver::tls::Certificates;
+use crate::driver::tls::{Certificates, ListenerCertificates};
 use crate::net::hub::Hub;
 use crate::settings::Settings;
 use crate::store::{Store, StoreOptions};
@@ -64,6 +64,17 @@ pub fn run(mut settings: Settings) -> anyhow::Result<()> {
         .thread_name("blocking")
         .build_local(LocalOptions::default())?;
     runtime.block_on(serve(settings))
+}
+
+/// Reads the certificates and keys of all listeners, to find what `run` would stumble over.
+///
+/// # Errors
+/// Names the listener, the file and the remedy.
+pub fn check_certificates(settings: &Settings) -> anyhow::Result<()> {
+    for listener in &settings.listeners {
+        ListenerCertificates::load(listener).map_err(|what| anyhow::anyhow!(what))?;
+    }
+    Ok(())
 }
 
 /// More connections than descriptors would only be promised.

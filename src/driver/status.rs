@@ -15,16 +15,16 @@ use crate::bridge::{LinkConfig, LinkState, LinkStatus};
 use crate::broker::{self, Broker};
 use crate::driver::gate::Gate;
 use crate::driver::shell::Shell;
-use crate::limits::{CONNECTION_BYTES, Limits, SESSION_BYTES};
+use crate::limits::{CONNECTION_BYTES, SESSION_BYTES};
 use crate::net::hub::Hub;
-use crate::settings::Settings;
+use crate::settings::{Settings, memory_parts, memory_sum};
 use crate::store::Counters;
 use crate::time::{Now, Wall};
 
 /// What the snapshot says beside what the hub and the store know.
 #[derive(Debug)]
 pub struct Reporter {
-    limits: Limits,
+    worst_case_bytes: u64,
     links: Vec<Arc<LinkStatus>>,
     /// The links' session names, in the same order.
     sessions: Vec<String>,
@@ -41,8 +41,10 @@ impl Reporter {
         set_aside: Option<PathBuf>,
         gate: Arc<Gate>,
     ) -> Self {
+        let parts = memory_parts(&settings.limits, &settings.bridges, &settings.listeners);
+        let worst_case_bytes = memory_sum(&parts);
         let sessions = settings.bridges.iter().map(LinkConfig::session_id).collect();
-        Self { limits: settings.limits.clone(), links, sessions, set_aside, gate }
+        Self { worst_case_bytes, links, sessions, set_aside, gate }
     }
 
     fn status(&self, hub: &Hub, counters: Option<&Counters>, now: Now) -> Status {
@@ -147,11 +149,7 @@ impl Reporter {
             ("ring", ring),
             ("waiting_for_store", pending),
         ];
-        Memory {
-            tracked: causes(tracked),
-            rss_bytes: rss_bytes(),
-            worst_case_bytes: self.limits.memory_worst_case(),
-        }
+        Memory { tracked: causes(tracked), rss_bytes: rss_bytes(), worst_case_bytes: self.worst_case_bytes }
     }
 }
 

@@ -17,4 +17,5 @@ mod retained;
 mod sessions;
 mod shared;
 mod subscriptions;
+mod transports;
 mod wills;

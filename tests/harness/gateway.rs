@@ -48,6 +48,7 @@ pub struct GatewayOptions {
     settings: Vec<String>,
     config: Option<String>,
     expected_errors: Vec<String>,
+    listen: Vec<String>,
 }
 
 impl GatewayOptions {
@@ -64,6 +65,12 @@ impl GatewayOptions {
     /// Contents of the configuration file.
     pub fn config(mut self, toml: &str) -> Self {
         self.config = Some(toml.into());
+        self
+    }
+
+    /// One more listener, which the configuration file may describe.
+    pub fn listen(mut self, url: &str) -> Self {
+        self.listen.push(url.into());
         self
     }
 
@@ -156,6 +163,9 @@ impl Gateway {
         let mut command = Command::new(program());
         command.arg("run").arg("--data-dir").arg(self.folder().join("data"));
         command.arg("--listen").arg(format!("mqtt://127.0.0.1:{port}"));
+        for url in &self.options.listen {
+            command.arg("--listen").arg(url);
+        }
         if let Some(toml) = &self.options.config {
             let file = self.folder().join("tidegate.toml");
             std::fs::write(&file, toml).expect("the temporary folder can be written");
@@ -222,6 +232,17 @@ impl Gateway {
         let mut child = self.child.take().expect("the gateway runs");
         child.kill().expect("own children can be killed");
         child.wait().expect("own children can be waited for")
+    }
+
+    /// SIGHUP.
+    pub fn reload(&self) {
+        kill_process(self.pid(), Signal::HUP).expect("own children can be signalled");
+    }
+
+    /// Descriptors that the process has open.
+    pub fn descriptors(&self) -> usize {
+        let path = format!("/proc/{}/fd", self.pid().as_raw_nonzero());
+        std::fs::read_dir(path).expect("the process runs").count()
     }
 
     /// SIGTERM without waiting.

@@ -8,9 +8,11 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod browser;
 mod device;
 mod reader;
 mod tools;
+mod transports;
 mod upstream;
 
 use device::Device;

@@ -45,6 +45,26 @@ impl Tools {
     }
 }
 
+/// A Chromium, if there is one; its absence is told like that of the others.
+pub fn chromium() -> Option<PathBuf> {
+    let found = ["chromium", "chromium-browser", "google-chrome"].iter().find_map(|name| program(name).ok());
+    if found.is_none() {
+        let allowed = std::env::var_os("TIDEGATE_ALLOW_SKIP").is_some_and(|value| value == "1");
+        assert!(allowed || std::env::var_os("CI").is_none(), "chromium is missing; see tests/README.md");
+        eprintln!("SKIPPED, NOTHING WAS TESTED: chromium is missing; see tests/README.md");
+    }
+    found
+}
+
+/// The bundle of MQTT.js for browsers, of the package that node finds.
+pub fn mqtt_js_bundle(node: &PathBuf) -> String {
+    let find =
+        "console.log(require('path').join(require.resolve('mqtt/package.json'), '../dist/mqtt.min.js'))";
+    let output = Command::new(node).args(["-e", find]).output().expect("node runs");
+    let path = String::from_utf8(output.stdout).expect("a path");
+    std::fs::read_to_string(path.trim()).expect("the package holds its bundle for browsers")
+}
+
 fn program(name: &str) -> Result<PathBuf, String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/local/sbin".into()]);

@@ -4,6 +4,7 @@ use super::Check;
 use super::queues::queue_defs;
 use crate::bridge::LinkConfig;
 use crate::limits::{Limits, Overflow, QueueLimits, QueueRule};
+use crate::settings::Listener;
 use crate::settings::place::SettingsError;
 use crate::settings::raw::{Raw, RawLimits, RawOverflow, RawQueue, RawQueueRule, RawStore};
 use crate::settings::show::{memory_parts, memory_sum, memory_table};
@@ -237,11 +238,12 @@ fn together(limits: &Limits, raw: &Raw, check: &Check<'_>) -> Result<(), Setting
 pub fn within_budget(
     limits: &Limits,
     bridges: &[LinkConfig],
+    listeners: &[Listener],
     raw: &Raw,
     check: &Check<'_>,
 ) -> Result<(), SettingsError> {
     let Some(budget) = raw.limits.memory_budget.0 else { return Ok(()) };
-    let parts = memory_parts(limits, bridges);
+    let parts = memory_parts(limits, bridges, listeners);
     let sum = memory_sum(&parts);
     if sum <= budget.0 {
         return Ok(());

@@ -47,7 +47,7 @@ pub fn resolve(
     let mut warnings = Vec::new();
     let around = bridge::Surroundings { check: &check, limits: &limits, listeners: &listeners };
     let bridges = bridge::bridges(&mut raw.bridge, &around, &mut warnings)?;
-    limits::within_budget(&limits, &bridges, &raw, &check)?;
+    limits::within_budget(&limits, &bridges, &listeners, &raw, &check)?;
     let admin = admin(&mut raw.admin, &data_dir, &check)?;
     let log = log(&raw.log, &check)?;
     let settings = Settings { listeners, data_dir, store_path, limits, bridges, admin, log };

@@ -341,7 +341,7 @@ fn what_check_prints_loads_again_as_the_same_settings() {
 #[test]
 fn the_memory_table_adds_up() {
     let settings = Case::new(shipped::GATEWAY).settings();
-    let parts = memory_parts(&settings.limits, &settings.bridges);
+    let parts = memory_parts(&settings.limits, &settings.bridges, &settings.listeners);
     assert!(parts.iter().any(|(name, _)| name == "bridge datacenter"));
     assert_eq!(memory_sum(&parts), parts.iter().map(|(_, bytes)| bytes).sum::<u64>());
     assert!(memory_table(&parts).lines().last().unwrap().contains("sum"));
