@@ -107,6 +107,8 @@ pub struct Limits {
 }
 
 const MIB: u64 = 1 << 20;
+/// Memory of one connection beside its buffers, in bytes, at most.
+pub const CONNECTION_BYTES: u64 = 2048;
 
 impl Default for Limits {
     fn default() -> Self {
@@ -159,7 +161,7 @@ impl Limits {
     #[must_use]
     pub fn memory_parts(&self) -> [(&'static str, u64); 8] {
         [
-            ("connections (2 KiB each)", u64::from(self.connections_max) * 2048),
+            ("connections (2 KiB each)", u64::from(self.connections_max) * CONNECTION_BYTES),
             ("retained messages", self.retained_bytes_max),
             ("queue windows", self.queue_memory_bytes_max),
             ("outboxes", self.outboxes_bytes_max),

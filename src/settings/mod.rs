@@ -7,6 +7,7 @@
 
 mod keys;
 mod load;
+mod machine;
 mod place;
 mod positions;
 mod raw;

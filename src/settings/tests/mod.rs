@@ -1,6 +1,7 @@
 //! Loading: layers, places of complaints, checks that involve several keys, and the files that are shipped.
 
 mod bridges;
+mod memory;
 mod shipped;
 
 use std::path::{Path, PathBuf};
@@ -45,6 +46,11 @@ impl Case {
 
     pub(super) fn listen(mut self, url: &str) -> Self {
         self.flags.listen.push(url.into());
+        self
+    }
+
+    pub(super) fn memory(mut self, bytes: u64) -> Self {
+        self.environment.memory_bytes = Some(bytes);
         self
     }
 
