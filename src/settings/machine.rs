@@ -8,13 +8,17 @@ const GROUPS: &str = "/sys/fs/cgroup";
 /// Memory that this process may use, in bytes: the machine's, or the lowest limit of the control groups that it is in.
 #[must_use]
 pub fn memory_bytes() -> Option<u64> {
-    let info = rustix::system::sysinfo();
-    let machine = u64::try_from(info.totalram).ok()?.checked_mul(u64::from(info.mem_unit).max(1))?;
+    // A 32-bit process cannot use more than it can name.
+    let machine = installed(&std::fs::read_to_string("/proc/meminfo").ok()?)?.min(usize::MAX as u64);
     let group = std::fs::read_to_string("/proc/self/cgroup").ok();
     let limit = group.as_deref().and_then(own_group).and_then(|name| group_limit(Path::new(GROUPS), name));
-    // A 32-bit process cannot use more than it can name.
-    let machine = machine.min(usize::MAX as u64);
-    Some(limit.map_or(machine, |limit| limit.min(machine))).filter(|bytes| *bytes > 0)
+    Some(limit.map_or(machine, |limit| limit.min(machine)))
+}
+
+/// The machine's memory in `/proc/meminfo`, in bytes.
+fn installed(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
 /// The group of the unified hierarchy in `/proc/self/cgroup`.
@@ -37,6 +41,16 @@ mod tests {
     #[test]
     fn this_machine_has_memory() {
         assert!(memory_bytes().is_some_and(|bytes| bytes > 1 << 20));
+    }
+
+    #[test]
+    fn the_memory_of_the_machine_is_read_in_kibibytes() {
+        assert_eq!(
+            installed("MemTotal:         437316 kB\nMemFree:          18604 kB\n"),
+            Some(437_316 << 10)
+        );
+        assert_eq!(installed("MemFree: 1 kB\n"), None);
+        assert_eq!(installed(&format!("MemTotal: {} kB\n", u64::MAX)), None);
     }
 
     #[test]

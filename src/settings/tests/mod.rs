@@ -285,7 +285,7 @@ fn a_memory_sum_above_the_budget_is_refused_part_by_part() {
 fn the_data_folder_is_the_one_that_the_system_provides() {
     let folder = |root, variables: &[(&str, &str)]| {
         let variables = variables.iter().map(|(n, v)| ((*n).into(), (*v).into())).collect();
-        let environment = Environment { variables, root };
+        let environment = Environment { variables, root, memory_bytes: None };
         load(None, &environment, &Overrides::default()).unwrap().settings.data_dir
     };
     let state = ("STATE_DIRECTORY", "/var/lib/a:/var/lib/b");
