@@ -1,6 +1,7 @@
 //! Scenario tests against a store in memory, and a seeded random model test.
 
 mod connect;
+mod dead;
 mod delivery;
 mod expiry;
 mod groups;
@@ -12,6 +13,7 @@ mod queues;
 mod restart;
 mod retained;
 mod store;
+mod transactions;
 mod wills;
 
 use std::collections::BTreeMap;
