@@ -7,7 +7,7 @@ const MIB: u64 = 1 << 20;
 
 #[test]
 fn the_defaults_of_a_large_machine_are_the_built_in_ones() {
-    for memory in [720 * MIB, 4096 * MIB, u64::MAX] {
+    for memory in [700 * MIB, 4096 * MIB, u64::MAX] {
         assert_eq!(Case::new("").memory(memory).settings().limits, Limits::default());
     }
 }
