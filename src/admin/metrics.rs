@@ -139,6 +139,7 @@ families! {
     "disconnects" COUNTER None, "Connections that ended", |s, out| out.one(s.traffic.disconnects);
     "connections" GAUGE None, "Connections open now", |s, out| out.one(s.traffic.connections);
     "auth_failures" COUNTER None, "Logins refused", |s, out| out.one(s.traffic.auth_failures);
+    "denied" COUNTER None, "Refused by logins and access rules, by what was asked for", |s, out| out.by("action", &s.traffic.denied);
     "malformed_packets" COUNTER None, "Packets that were no valid packets", |s, out| out.one(s.traffic.malformed);
 
     "sessions_connected" GAUGE None, "Sessions with a connection", |s, out| out.one(s.sessions.connected);

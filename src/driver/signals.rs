@@ -2,10 +2,11 @@
 
 use sd_notify::NotifyState;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
 use tracing::{error, info, warn};
 
-/// Waits for SIGTERM or SIGINT; says which it was. SIGHUP is noted and ignored.
-pub async fn wait_for_stop() -> &'static str {
+/// Waits for SIGTERM or SIGINT; says which it was. SIGHUP is passed on to `hangups`.
+pub async fn wait_for_stop(hangups: &Notify) -> &'static str {
     let (Ok(mut term), Ok(mut int), Ok(mut hup)) =
         (signal(SignalKind::terminate()), signal(SignalKind::interrupt()), signal(SignalKind::hangup()))
     else {
@@ -18,7 +19,7 @@ pub async fn wait_for_stop() -> &'static str {
         tokio::select! {
             _ = term.recv() => return "SIGTERM",
             _ = int.recv() => return "SIGINT",
-            _ = hup.recv() => info!("SIGHUP ignored: restart to read the configuration again"),
+            _ = hup.recv() => hangups.notify_one(),
         }
     }
 }
