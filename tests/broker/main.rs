@@ -5,6 +5,7 @@
 mod harness;
 
 mod access;
+mod disk;
 mod expiry;
 mod flow;
 mod hostile;

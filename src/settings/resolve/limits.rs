@@ -58,6 +58,11 @@ fn each_alone(l: &RawLimits, s: &RawStore, raw: &Raw, check: &Check<'_>) -> Resu
             1..=1_000_000,
         )?,
         subscriptions_max: c.count("limits.subscriptions_max", l.subscriptions_max, 1..=100_000_000)?,
+        subscriptions_bytes_max: c.size(
+            "limits.subscriptions_memory_max",
+            l.subscriptions_memory_max,
+            64 * KIB..=TIB,
+        )?,
         topic_levels_max: c.count("limits.topic_levels_max", l.topic_levels_max, 1..=65_535)?,
         topic_bytes_max: c.size("limits.topic_max", l.topic_max, 16..=65_535)?,
         client_id_bytes_max: c.size("limits.client_id_max", l.client_id_max, 23..=65_535)?,
