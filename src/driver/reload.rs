@@ -11,6 +11,7 @@ use tracing::{error, info, warn};
 
 use crate::admin::reload::{ReloadReport, ReloadRequests};
 use crate::driver::shell::Shell;
+use crate::limits::Limits;
 use crate::logging::LevelSwitch;
 use crate::net::hub::Access;
 use crate::settings::{Loaded, Settings, SettingsError};
@@ -119,10 +120,12 @@ impl Reloader {
             let listeners = settings.listeners.iter().cloned();
             listeners.map(|listener| crate::settings::Listener { anonymous: true, ..listener }).collect()
         };
+        // How much a password takes is part of what is read again.
+        let limits = |settings: &Settings| Limits { hash_memory_bytes_max: 0, ..settings.limits.clone() };
         let sections = [
             ("listener", open(old) != open(new)),
             ("store", (&old.data_dir, &old.store_path) != (&new.data_dir, &new.store_path)),
-            ("limits", old.limits != new.limits),
+            ("limits", limits(old) != limits(new)),
             ("bridge", old.bridges != new.bridges),
             ("admin", old.admin != new.admin),
             ("log.format", old.log.format != new.log.format),

@@ -274,7 +274,7 @@ fn a_withdrawn_right_stops_deliveries_at_once_in_the_middle_of_traffic() {
         let mut subscriber = open(&gateway, version, "sub");
         subscriber.subscribe("#", 1).unwrap();
         let mut publisher = open(&gateway, version, "pub");
-        let mut traffic = |publisher: &mut Client, from: u32| {
+        let traffic = |publisher: &mut Client, from: u32| {
             for n in from..from + 20 {
                 for qos in [0, 1] {
                     publisher.publish(&Message::new("secret", n.to_string(), qos)).unwrap();
