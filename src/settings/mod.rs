@@ -9,6 +9,7 @@ mod access;
 mod keys;
 mod listener;
 mod load;
+mod machine;
 mod place;
 mod positions;
 mod raw;

@@ -21,7 +21,9 @@ const MOSQUITTO: &str = "\
 old:$6$JRBA7eItBZVURG4C$nBcGA9YR23i8ZKx9rfWk1js/CGdUgoY2t8Gv2tyLtY2Dmm/eZCG9FSBojNGci1xjtrxIXeluyryDEVdSpo7E5A==
 new:$7$101$AeqTvLxu0XvZ6CYy$nEQoRCXQaWLx+aYouLLoHdxpTWxsgpRG+4syE94y5OYzHee8c4p6ARvWtEqxrFe1rrS9wY2I4Gcw7HewuYmgQQ==
 ";
+/// Before MQTT 5.0 return code 4, which the tests' client reads as this.
 const BAD_PASSWORD: u8 = 0x86;
+/// Return code 5.
 const NOT_AUTHORIZED: u8 = 0x87;
 const SECRET: &str = "a secret of at least thirty-two bytes";
 
@@ -99,16 +101,6 @@ fn open(gateway: &Gateway, version: Version, user: &str) -> Client {
     login(version, user).open(gateway.address()).unwrap()
 }
 
-/// The reason code of MQTT 5.0, or the return code that stands for it before.
-fn code(version: Version, reason: u8) -> u8 {
-    match (version.is_v5(), reason) {
-        (true, reason) => reason,
-        (false, BAD_PASSWORD) => 4,
-        (false, NOT_AUTHORIZED) => 5,
-        (false, other) => panic!("{other}"),
-    }
-}
-
 fn refusal(gateway: &Gateway, login: &Login) -> u8 {
     login.ask(gateway.address()).unwrap().connack.reason
 }
@@ -131,10 +123,10 @@ fn a_login_is_answered_in_the_words_of_its_version() {
         assert_eq!(refusal(&gateway, &good), 0);
         for (user, password) in [("ann", "bob"), ("ann", ""), ("nobody", "ann"), ("", "ann")] {
             let wrong = Login::fresh(version, "x").user(user, password);
-            assert_eq!(refusal(&gateway, &wrong), code(version, BAD_PASSWORD), "{user} {password}");
+            assert_eq!(refusal(&gateway, &wrong), BAD_PASSWORD, "{user} {password}");
         }
         let nothing = Login::fresh(version, "x");
-        assert_eq!(refusal(&gateway, &nothing), code(version, NOT_AUTHORIZED));
+        assert_eq!(refusal(&gateway, &nothing), NOT_AUTHORIZED);
         let status = gateway.status();
         assert!(status["traffic"]["denied"]["login"].as_u64() >= Some(5), "{status}");
         let log = gateway.log();
@@ -150,7 +142,7 @@ fn a_listener_may_let_clients_in_that_present_nothing() {
         assert_eq!(refusal(&gateway, &Login::fresh(version, "x")), 0);
         assert_eq!(refusal(&gateway, &login(version, "ann")), 0);
         let wrong = Login::fresh(version, "y").user("ann", "wrong");
-        assert_eq!(refusal(&gateway, &wrong), code(version, BAD_PASSWORD), "a wrong password is not nothing");
+        assert_eq!(refusal(&gateway, &wrong), BAD_PASSWORD, "a wrong password is not nothing");
     });
 }
 
@@ -161,7 +153,7 @@ fn password_files_of_mosquitto_are_taken_as_they_are() {
         for user in ["old", "new"] {
             assert_eq!(refusal(&gateway, &Login::fresh(version, user).user(user, "secret")), 0);
             let wrong = Login::fresh(version, user).user(user, "Secret");
-            assert_eq!(refusal(&gateway, &wrong), code(version, BAD_PASSWORD));
+            assert_eq!(refusal(&gateway, &wrong), BAD_PASSWORD);
         }
     });
 }
@@ -184,7 +176,7 @@ fn passwords_are_set_changed_and_deleted_by_command() {
 fn rules_are_applied_and_told_in_true_codes() {
     for_both_versions(|version| {
         let rules =
-            "allow read,write own/%u/# \nallow read news/+\ndeny subscribe exactly #\nallow read pub/%c\n";
+            "deny subscribe exactly #\nallow read,write own/%u/# \nallow read news/+\nallow read pub/%c\n";
         let gateway = Place::new().users(&["ann", "bob"]).rules(rules).start();
         let (mut ann, mut bob) = (open(&gateway, version, "ann"), open(&gateway, version, "bob"));
         let filters = [
@@ -220,7 +212,7 @@ fn rules_are_applied_and_told_in_true_codes() {
             "{denied}"
         );
         let will = |topic| Login::fresh(version, "w").user("bob", "bob").will(Will::new(topic, "x", 0));
-        assert_eq!(refusal(&gateway, &will("own/ann/w")), code(version, NOT_AUTHORIZED));
+        assert_eq!(refusal(&gateway, &will("own/ann/w")), NOT_AUTHORIZED);
         assert_eq!(refusal(&gateway, &will("own/bob/w")), 0);
     });
 }
@@ -357,7 +349,7 @@ fn the_log_level_is_read_again_too_and_what_is_not_is_said() {
     assert!(done.output.contains("log level debug"), "{}", done.output);
     assert!(done.output.contains("read at start only: limits"), "{}", done.output);
     let mut client = Client::dial(gateway.address(), Version::V5, None).unwrap();
-    client.raw(&[0xff, 0xff, 0xff]).unwrap();
+    client.raw(&[0xf0, 0x00]).unwrap();
     eventually("a line at the new level", PATIENCE, || {
         if gateway.log().contains("broke the protocol") { Ok(()) } else { Err(gateway.log()) }
     });
@@ -400,7 +392,7 @@ fn an_address_that_guesses_has_to_wait_and_those_who_are_known_have_not() {
     assert_eq!((0..3).map(guess).collect::<Vec<_>>(), [BAD_PASSWORD; 3]);
     assert_eq!(guess(4), ReasonCode::ServerBusy.byte());
     let old = Login::fresh(Version::V311, "g").user("ann", "guess");
-    assert_eq!(refusal(&gateway, &old), 3);
+    assert_eq!(refusal(&gateway, &old), ReasonCode::ServerUnavailable.byte());
     assert_eq!(refusal(&gateway, &login(Version::V5, "ann")), 0);
 }
 
@@ -411,11 +403,11 @@ fn a_session_is_not_taken_over_by_another_user() {
         let session = |user: &str| Login::persistent(version, "shared").user(user, user);
         let mut ann = session("ann").open(gateway.address()).unwrap();
         ann.subscribe("t", 1).unwrap();
-        assert_eq!(refusal(&gateway, &session("bob")), code(version, NOT_AUTHORIZED));
-        assert_eq!(refusal(&gateway, &session("bob").clean(true)), code(version, NOT_AUTHORIZED));
+        assert_eq!(refusal(&gateway, &session("bob")), NOT_AUTHORIZED);
+        assert_eq!(refusal(&gateway, &session("bob").clean(true)), NOT_AUTHORIZED);
         ann.ping().unwrap();
         ann.disconnect().unwrap();
-        assert_eq!(refusal(&gateway, &session("bob")), code(version, NOT_AUTHORIZED));
+        assert_eq!(refusal(&gateway, &session("bob")), NOT_AUTHORIZED);
         assert!(session("ann").open(gateway.address()).unwrap().connack.session_present);
     });
 }
@@ -440,10 +432,10 @@ fn a_token_lets_its_holder_in_with_its_rules_until_it_expires() {
         .start();
     for_both_versions(|version| {
         let with = |token: &str| Login::fresh(version, "t").user("ignored", token);
-        assert_eq!(refusal(&gateway, &with(&token("ann", -5, ""))), code(version, BAD_PASSWORD));
+        assert_eq!(refusal(&gateway, &with(&token("ann", -5, ""))), BAD_PASSWORD);
         let forged = token("ann", 60, "") + "A";
-        assert_eq!(refusal(&gateway, &with(&forged)), code(version, BAD_PASSWORD));
-        assert_eq!(refusal(&gateway, &Login::fresh(version, "t")), code(version, NOT_AUTHORIZED));
+        assert_eq!(refusal(&gateway, &with(&forged)), BAD_PASSWORD);
+        assert_eq!(refusal(&gateway, &Login::fresh(version, "t")), NOT_AUTHORIZED);
         let mut client =
             with(&token("ann", 4, ",\"acl\":{\"pub\":[\"up/%c\"]}")).open(gateway.address()).unwrap();
         let filters = [Filter::new("news", 1), Filter::new("up/t", 1)];

@@ -49,7 +49,7 @@ pub fn access(
 
 fn tokens(raw: &mut RawJwt, check: &Check<'_>) -> Result<Option<JwtSettings>, SettingsError> {
     let Some(path) = &mut raw.key_file else {
-        for key in ["algorithm", "issuer", "audience", "acl_claim", "user_claim"] {
+        for key in ["algorithm", "issuer", "audience", "acl_claim"] {
             if check.origins.is_set(&format!("jwt.{key}")) {
                 return check.fail(&format!("jwt.{key}"), "has no effect without `key_file`; set it too");
             }

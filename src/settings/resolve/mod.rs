@@ -4,6 +4,7 @@ mod access;
 mod bridge;
 mod limits;
 mod listener;
+mod memory;
 mod queues;
 
 use std::fmt::Display;
@@ -45,14 +46,15 @@ pub fn resolve(
     let listeners = listener::listeners(&mut raw.listener, access.authenticates(), &check)?;
     let data_dir = data_dir(&mut raw.store, &check, environment)?;
     let store_path = data_dir.join(store_file(&raw.store, &check)?);
-    let mut limits = limits::limits(&mut raw, &check)?;
+    let mut limits = limits::limits(&mut raw, environment.memory_bytes, &check)?;
     if access.password_file.is_some() {
         limits.hash_memory_bytes_max = access.hash_memory_bytes_max;
     }
     let mut warnings = Vec::new();
     let around = bridge::Surroundings { check: &check, limits: &limits, listeners: &listeners };
     let bridges = bridge::bridges(&mut raw.bridge, &around, &mut warnings)?;
-    limits::within_budget(&limits, &bridges, &raw, &check)?;
+    memory::within_budget(&limits, &bridges, &raw, &check)?;
+    warnings.extend(memory::doubt(&limits, &bridges, &raw, environment.memory_bytes));
     let admin = admin(&mut raw.admin, &data_dir, &check)?;
     let log = log(&raw.log, &check)?;
     let settings = Settings { listeners, data_dir, store_path, limits, bridges, access, admin, log };
