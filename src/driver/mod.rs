@@ -8,11 +8,16 @@ mod accept;
 mod connection;
 mod door;
 mod flush;
+<<<<<<< HEAD
 mod gate;
 mod layers;
 mod listening;
 mod pace;
+=======
+mod logins;
+>>>>>>> main
 mod ports;
+mod reload;
 mod shell;
 mod side;
 mod signals;
@@ -25,6 +30,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use ring::rand::{SecureRandom, SystemRandom};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
@@ -33,15 +39,24 @@ use tracing::{error, info, warn};
 use crate::admin;
 use crate::bridge::LinkClock;
 use crate::broker::Broker;
+<<<<<<< HEAD
 use crate::driver::accept::Listeners;
 use crate::driver::gate::Gate;
 use crate::driver::shell::{Clock, Shell};
 use crate::driver::side::SideParts;
 use crate::driver::tls::{Certificates, ListenerCertificates};
 use crate::net::hub::Hub;
+=======
+use crate::driver::reload::Reloader;
+use crate::driver::shell::{Clock, Shell};
+use crate::driver::side::SideParts;
+use crate::net::hub::{Access, Hub};
+>>>>>>> main
 use crate::settings::Settings;
 use crate::store::{Store, StoreOptions};
 use crate::time::{Timeline, Wall};
+
+pub use reload::{Load, Reload};
 
 /// How long clients get to take their last bytes at shutdown.
 const GOODBYE_MAX: Duration = Duration::from_secs(3);
@@ -54,18 +69,24 @@ const PORT_REQUESTS_MAX: usize = 16;
 ///
 /// # Errors
 /// When it cannot start (a port in use, a store in use or of a newer version) or the store fails while it runs.
+<<<<<<< HEAD
 pub fn run(mut settings: Settings) -> anyhow::Result<()> {
     if let Some(descriptors) = signals::raise_descriptor_limit() {
         fit_connections(&mut settings, descriptors);
     }
+=======
+pub fn run(settings: Settings, access: Access, reload: Reload) -> anyhow::Result<()> {
+    signals::raise_descriptor_limit();
+>>>>>>> main
     signals::abort_on_panic();
     let runtime = Builder::new_current_thread()
         .enable_all()
         .thread_name("blocking")
         .build_local(LocalOptions::default())?;
-    runtime.block_on(serve(settings))
+    runtime.block_on(serve(settings, access, reload))
 }
 
+<<<<<<< HEAD
 /// Reads the certificates and keys of all listeners, to find what `run` would stumble over.
 ///
 /// # Errors
@@ -93,6 +114,9 @@ fn fit_connections(settings: &mut Settings, descriptors: u64) {
 }
 
 async fn serve(settings: Settings) -> anyhow::Result<()> {
+=======
+async fn serve(settings: Settings, access: Access, reload: Reload) -> anyhow::Result<()> {
+>>>>>>> main
     let started = Instant::now();
     let listeners = accept::bind(&settings.listeners)?;
     let wake = Arc::new(Notify::new());
@@ -112,13 +136,21 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     info!(queues, messages = waiting, millis = started.elapsed().as_millis() as u64, "store open");
 
     let tools = store.tools();
-    let hub = Hub::new(broker, settings.limits.clone());
+    let mut hub = Hub::new(broker, settings.limits.clone());
+    hub.set_login_seed(&random_seed()?);
+    hub.set_access(access, clock.now());
     let shell = Rc::new(Shell::new(hub, store, clock, settings.limits.store_queue_bytes_max));
     let (port_tx, port_rx) = mpsc::channel(PORT_REQUESTS_MAX);
     let (source, status_rx) = admin::status_channel();
+    let (reloads, requests) = admin::reload::reload_channel();
     let (stop_tx, stop) = watch::channel(false);
+<<<<<<< HEAD
     let stop_doors = stop.clone();
     let parts = SideParts { ports: port_tx, tools, source, stop, clock: LinkClock { started, timeline } };
+=======
+    let parts =
+        SideParts { ports: port_tx, tools, source, reloads, stop, clock: LinkClock { started, timeline } };
+>>>>>>> main
     let side = side::start(&settings, parts).context("the side thread could not start")?;
     let gate = Arc::new(Gate::new(&settings.listeners, &settings.limits));
     let reporter = status::Reporter::new(&settings, side.links(), set_aside, Arc::clone(&gate));
@@ -126,15 +158,30 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     tokio::task::spawn_local(flush::run(Rc::clone(&shell)));
     tokio::task::spawn_local(flush::timers(Rc::clone(&shell)));
     tokio::task::spawn_local(flush::store_events(Rc::clone(&shell), wake));
+    tokio::task::spawn_local(logins::serve(Rc::clone(&shell)));
     tokio::task::spawn_local(ports::serve(Rc::clone(&shell), port_rx));
     tokio::task::spawn_local(status::serve(Rc::clone(&shell), reporter, status_rx));
+<<<<<<< HEAD
     let certificates = listeners.certificates.clone();
     let accepting = start_accepting(&shell, listeners, &settings, &gate, stop_doors)?;
+=======
+    let accepting: Vec<_> = listeners
+        .into_iter()
+        .map(|listener| tokio::task::spawn_local(accept::run(Rc::clone(&shell), listener)))
+        .collect();
+    let hangups = Rc::new(Notify::new());
+    let reloader = Reloader { reload, requests, hangups: Rc::clone(&hangups), started_with: settings };
+    tokio::task::spawn_local(reloader.serve(Rc::clone(&shell)));
+>>>>>>> main
     signals::notify_ready();
     tokio::task::spawn_local(signals::feed_watchdog());
 
     let ended = tokio::select! {
+<<<<<<< HEAD
         name = signals::wait_for_stop(|| reload(&certificates)) => { info!(signal = name, "stopping"); Ok(()) }
+=======
+        name = signals::wait_for_stop(&hangups) => { info!(signal = name, "stopping"); Ok(()) }
+>>>>>>> main
         reason = shell.failed() => Err(anyhow::anyhow!("the store failed and nothing can be acknowledged any more: {reason}. Restart after the disk is in order: everything acknowledged is in the file")),
     };
     signals::notify_stopping();
@@ -151,6 +198,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     ended
 }
 
+<<<<<<< HEAD
 fn start_accepting(
     shell: &Rc<Shell>,
     listeners: Listeners,
@@ -180,6 +228,13 @@ fn reload(certificates: &Certificates) {
         Ok(()) => info!("reloaded"),
         Err(what) => warn!("nothing was reloaded, everything stays as it was: {what}"),
     }
+=======
+/// What nobody can guess.
+fn random_seed() -> anyhow::Result<[u8; 32]> {
+    let mut seed = [0; 32];
+    let filled = SystemRandom::new().fill(&mut seed);
+    filled.map_err(|_| anyhow::anyhow!("the system has no random bytes to give")).map(|()| seed)
+>>>>>>> main
 }
 
 /// Milliseconds since the Unix epoch; 0 for a date before it. The standard library's clock ends in 2038 where the C library

@@ -52,6 +52,7 @@ fn each_alone(l: &RawLimits, s: &RawStore, raw: &Raw, check: &Check<'_>) -> Resu
     let c = check;
     let queue = queue(&raw.queue, c)?;
     Ok(Limits {
+        hash_memory_bytes_max: 0,
         connections_max: c.count("limits.connections_max", l.connections_max, 1..=1_000_000)?,
         connections_per_address_max: count_or_none(
             "limits.connections_per_address_max",
