@@ -8,14 +8,11 @@ mod accept;
 mod connection;
 mod door;
 mod flush;
-<<<<<<< HEAD
 mod gate;
 mod layers;
 mod listening;
-mod pace;
-=======
 mod logins;
->>>>>>> main
+mod pace;
 mod ports;
 mod reload;
 mod shell;
@@ -39,19 +36,13 @@ use tracing::{error, info, warn};
 use crate::admin;
 use crate::bridge::LinkClock;
 use crate::broker::Broker;
-<<<<<<< HEAD
 use crate::driver::accept::Listeners;
 use crate::driver::gate::Gate;
-use crate::driver::shell::{Clock, Shell};
-use crate::driver::side::SideParts;
-use crate::driver::tls::{Certificates, ListenerCertificates};
-use crate::net::hub::Hub;
-=======
 use crate::driver::reload::Reloader;
 use crate::driver::shell::{Clock, Shell};
 use crate::driver::side::SideParts;
+use crate::driver::tls::ListenerCertificates;
 use crate::net::hub::{Access, Hub};
->>>>>>> main
 use crate::settings::Settings;
 use crate::store::{Store, StoreOptions};
 use crate::time::{Timeline, Wall};
@@ -69,15 +60,10 @@ const PORT_REQUESTS_MAX: usize = 16;
 ///
 /// # Errors
 /// When it cannot start (a port in use, a store in use or of a newer version) or the store fails while it runs.
-<<<<<<< HEAD
-pub fn run(mut settings: Settings) -> anyhow::Result<()> {
+pub fn run(mut settings: Settings, access: Access, reload: Reload) -> anyhow::Result<()> {
     if let Some(descriptors) = signals::raise_descriptor_limit() {
         fit_connections(&mut settings, descriptors);
     }
-=======
-pub fn run(settings: Settings, access: Access, reload: Reload) -> anyhow::Result<()> {
-    signals::raise_descriptor_limit();
->>>>>>> main
     signals::abort_on_panic();
     let runtime = Builder::new_current_thread()
         .enable_all()
@@ -86,7 +72,6 @@ pub fn run(settings: Settings, access: Access, reload: Reload) -> anyhow::Result
     runtime.block_on(serve(settings, access, reload))
 }
 
-<<<<<<< HEAD
 /// Reads the certificates and keys of all listeners, to find what `run` would stumble over.
 ///
 /// # Errors
@@ -113,10 +98,7 @@ fn fit_connections(settings: &mut Settings, descriptors: u64) {
     }
 }
 
-async fn serve(settings: Settings) -> anyhow::Result<()> {
-=======
 async fn serve(settings: Settings, access: Access, reload: Reload) -> anyhow::Result<()> {
->>>>>>> main
     let started = Instant::now();
     let listeners = accept::bind(&settings.listeners)?;
     let wake = Arc::new(Notify::new());
@@ -144,13 +126,9 @@ async fn serve(settings: Settings, access: Access, reload: Reload) -> anyhow::Re
     let (source, status_rx) = admin::status_channel();
     let (reloads, requests) = admin::reload::reload_channel();
     let (stop_tx, stop) = watch::channel(false);
-<<<<<<< HEAD
     let stop_doors = stop.clone();
-    let parts = SideParts { ports: port_tx, tools, source, stop, clock: LinkClock { started, timeline } };
-=======
     let parts =
         SideParts { ports: port_tx, tools, source, reloads, stop, clock: LinkClock { started, timeline } };
->>>>>>> main
     let side = side::start(&settings, parts).context("the side thread could not start")?;
     let gate = Arc::new(Gate::new(&settings.listeners, &settings.limits));
     let reporter = status::Reporter::new(&settings, side.links(), set_aside, Arc::clone(&gate));
@@ -161,27 +139,17 @@ async fn serve(settings: Settings, access: Access, reload: Reload) -> anyhow::Re
     tokio::task::spawn_local(logins::serve(Rc::clone(&shell)));
     tokio::task::spawn_local(ports::serve(Rc::clone(&shell), port_rx));
     tokio::task::spawn_local(status::serve(Rc::clone(&shell), reporter, status_rx));
-<<<<<<< HEAD
     let certificates = listeners.certificates.clone();
     let accepting = start_accepting(&shell, listeners, &settings, &gate, stop_doors)?;
-=======
-    let accepting: Vec<_> = listeners
-        .into_iter()
-        .map(|listener| tokio::task::spawn_local(accept::run(Rc::clone(&shell), listener)))
-        .collect();
     let hangups = Rc::new(Notify::new());
-    let reloader = Reloader { reload, requests, hangups: Rc::clone(&hangups), started_with: settings };
+    let reloader =
+        Reloader { reload, requests, hangups: Rc::clone(&hangups), certificates, started_with: settings };
     tokio::task::spawn_local(reloader.serve(Rc::clone(&shell)));
->>>>>>> main
     signals::notify_ready();
     tokio::task::spawn_local(signals::feed_watchdog());
 
     let ended = tokio::select! {
-<<<<<<< HEAD
-        name = signals::wait_for_stop(|| reload(&certificates)) => { info!(signal = name, "stopping"); Ok(()) }
-=======
         name = signals::wait_for_stop(&hangups) => { info!(signal = name, "stopping"); Ok(()) }
->>>>>>> main
         reason = shell.failed() => Err(anyhow::anyhow!("the store failed and nothing can be acknowledged any more: {reason}. Restart after the disk is in order: everything acknowledged is in the file")),
     };
     signals::notify_stopping();
@@ -198,7 +166,6 @@ async fn serve(settings: Settings, access: Access, reload: Reload) -> anyhow::Re
     ended
 }
 
-<<<<<<< HEAD
 fn start_accepting(
     shell: &Rc<Shell>,
     listeners: Listeners,
@@ -222,19 +189,11 @@ fn start_accepting(
     Ok(accepting)
 }
 
-/// What can change while the broker runs.
-fn reload(certificates: &Certificates) {
-    match certificates.reload_certificates() {
-        Ok(()) => info!("reloaded"),
-        Err(what) => warn!("nothing was reloaded, everything stays as it was: {what}"),
-    }
-=======
 /// What nobody can guess.
 fn random_seed() -> anyhow::Result<[u8; 32]> {
     let mut seed = [0; 32];
     let filled = SystemRandom::new().fill(&mut seed);
     filled.map_err(|_| anyhow::anyhow!("the system has no random bytes to give")).map(|()| seed)
->>>>>>> main
 }
 
 /// Milliseconds since the Unix epoch; 0 for a date before it. The standard library's clock ends in 2038 where the C library

@@ -12,13 +12,8 @@ const WATCHDOG_BEATS: u32 = 3;
 /// Shortest time between two of them.
 const WATCHDOG_BEAT_MIN: Duration = Duration::from_millis(10);
 
-<<<<<<< HEAD
-/// Waits for SIGTERM or SIGINT; says which it was. Calls `reload` for each SIGHUP.
-pub async fn wait_for_stop(reload: impl Fn()) -> &'static str {
-=======
 /// Waits for SIGTERM or SIGINT; says which it was. SIGHUP is passed on to `hangups`.
 pub async fn wait_for_stop(hangups: &Notify) -> &'static str {
->>>>>>> main
     let (Ok(mut term), Ok(mut int), Ok(mut hup)) =
         (signal(SignalKind::terminate()), signal(SignalKind::interrupt()), signal(SignalKind::hangup()))
     else {
@@ -31,11 +26,7 @@ pub async fn wait_for_stop(hangups: &Notify) -> &'static str {
         tokio::select! {
             _ = term.recv() => return "SIGTERM",
             _ = int.recv() => return "SIGINT",
-<<<<<<< HEAD
-            _ = hup.recv() => reload(),
-=======
             _ = hup.recv() => hangups.notify_one(),
->>>>>>> main
         }
     }
 }

@@ -68,20 +68,30 @@ impl Certificates {
         self.0.push(Arc::clone(certificates));
     }
 
-    /// Reads all files again. New connections get what they hold; with any fault everything stays as it was.
+    /// Reads all files again and changes nothing yet.
     ///
     /// # Errors
     /// A sentence that names the listener, the file and the remedy.
-    pub fn reload_certificates(&self) -> Result<(), String> {
-        let read = |listener: &Arc<ListenerCertificates>| {
-            server_config(&listener.files).map_err(|what| format!("listener {}: {what}", listener.url))
+    pub fn read(&self) -> Result<Renewal, String> {
+        let read = |listener: &Arc<ListenerCertificates>| match server_config(&listener.files) {
+            Ok(config) => Ok((Arc::clone(listener), config)),
+            Err(what) => Err(format!("listener {}: {what}", listener.url)),
         };
-        let fresh = self.0.iter().map(read).collect::<Result<Vec<_>, _>>()?;
-        for (listener, config) in self.0.iter().zip(fresh) {
+        self.0.iter().map(read).collect::<Result<_, _>>().map(Renewal)
+    }
+}
+
+/// Certificates that were read and found in order.
+#[derive(Debug)]
+pub struct Renewal(Vec<(Arc<ListenerCertificates>, ServerConfig)>);
+
+impl Renewal {
+    /// New connections get these from now on.
+    pub fn put_into_force(self) {
+        for (listener, config) in self.0 {
             *listener.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
             info!(listener = listener.url, "certificates read again");
         }
-        Ok(())
     }
 }
 
@@ -287,14 +297,14 @@ mod tests {
         let before = first.current();
         for (bad, said) in [("nothing", "holds no certificate"), ("-----BEGIN CERTIFICATE-----", "s.pem: ")] {
             std::fs::write(folder.path().join("s.pem"), bad).unwrap();
-            let error = all.reload_certificates().unwrap_err();
+            let error = all.read().unwrap_err();
             assert!(error.contains(said), "{error}");
         }
         std::fs::remove_file(folder.path().join("s.pem")).unwrap();
-        assert!(all.reload_certificates().unwrap_err().contains("cannot be read"));
+        assert!(all.read().unwrap_err().contains("cannot be read"));
         assert!(Arc::ptr_eq(&before, &first.current()));
         write_pair(folder.path());
-        all.reload_certificates().unwrap();
+        all.read().unwrap().put_into_force();
         assert!(!Arc::ptr_eq(&before, &first.current()));
     }
 

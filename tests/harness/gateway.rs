@@ -257,16 +257,6 @@ impl Gateway {
     }
 
     /// SIGHUP.
-<<<<<<< HEAD
-    pub fn reload(&self) {
-        kill_process(self.pid(), Signal::HUP).expect("own children can be signalled");
-    }
-
-    /// Descriptors that the process has open.
-    pub fn descriptors(&self) -> usize {
-        let path = format!("/proc/{}/fd", self.pid().as_raw_nonzero());
-        std::fs::read_dir(path).expect("the process runs").count()
-=======
     pub fn signal_reload(&self) {
         kill_process(self.pid(), Signal::HUP).expect("own children can be signalled");
     }
@@ -277,7 +267,12 @@ impl Gateway {
         let config = self.folder().join("tidegate.toml").display().to_string();
         let own = ["--data-dir", &data, "--config", &config];
         run_program(&[arguments, &own[..]].concat(), self.folder())
->>>>>>> main
+    }
+
+    /// Descriptors that the process has open.
+    pub fn descriptors(&self) -> usize {
+        let path = format!("/proc/{}/fd", self.pid().as_raw_nonzero());
+        std::fs::read_dir(path).expect("the process runs").count()
     }
 
     /// SIGTERM without waiting.

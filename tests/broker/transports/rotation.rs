@@ -3,7 +3,7 @@
 use std::io;
 
 use super::World;
-use crate::harness::{Far, Gateway, Login, Message, PATIENCE, Tunnel, Version, eventually};
+use crate::harness::{Far, Gateway, GatewayOptions, Login, Message, PATIENCE, Tunnel, Version, eventually};
 
 /// Reconnects of a run that does not say otherwise.
 const RECONNECTS_DEFAULT: u32 = 60;
@@ -39,7 +39,7 @@ fn devices_reconnect_over_tls_while_the_certificate_changes_and_lose_nothing() {
         }
         if number == count / 2 {
             world.authority.sign("server", world.folder());
-            gateway.reload();
+            gateway.signal_reload();
         }
         report(&tunnel, number).unwrap();
         acknowledged.push(number.to_string());
@@ -68,7 +68,7 @@ fn new_connections_get_the_new_certificate_and_old_ones_go_on() {
     let mut before = Login::fresh(Version::V5, "before").open(old.address()).unwrap();
     let successor = crate::harness::Authority::new("the next authority");
     successor.sign("server", world.folder());
-    world.gateway.reload();
+    world.gateway.signal_reload();
     said(&world.gateway, "certificates read again");
     let new = Tunnel::to(Far::Tls(world.mqtts, successor.client(None)));
     Login::fresh(Version::V5, "after").open(new.address()).unwrap().ping().unwrap();
@@ -78,9 +78,9 @@ fn new_connections_get_the_new_certificate_and_old_ones_go_on() {
 
 #[test]
 fn a_bad_new_certificate_keeps_the_old_one_and_the_log_names_the_file() {
-    let world = World::new();
+    let world = World::with(GatewayOptions::new().expect_error("the configuration was not read again"));
     std::fs::write(world.folder().join("server.pem"), "not a certificate").unwrap();
-    world.gateway.reload();
+    world.gateway.signal_reload();
     said(&world.gateway, "server.pem: holds no certificate");
     let tunnel = Tunnel::to(Far::Tls(world.mqtts, world.client()));
     Login::fresh(Version::V5, "a").open(tunnel.address()).unwrap().ping().unwrap();
