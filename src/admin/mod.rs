@@ -13,6 +13,7 @@ pub mod metrics;
 mod socket;
 pub mod status;
 pub mod store;
+pub mod sys_topics;
 pub mod table;
 
 use std::io;

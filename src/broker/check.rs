@@ -33,6 +33,9 @@ impl Broker {
         }
         let subscriptions: usize = self.sessions.iter().map(|(_, session)| session.subscriptions.len()).sum();
         assert_eq!(subscriptions, self.subscriptions, "I4: subscriptions");
+        let all = self.sessions.iter().flat_map(|(_, session)| session.subscriptions.keys());
+        let sys = all.filter(|filter| super::sys::is_sys_filter(filter)).count();
+        assert_eq!(sys, self.sys.subscriptions, "I4: subscriptions to the broker's own topics");
         let timers = self.sessions.iter().filter(|(_, session)| session.end_at.is_some()).count()
             + self.wills.values().filter(|pending| pending.due.is_some()).count()
             + self.queues.iter().filter(|(_, queue)| matches!(queue.pass, Pass::Due(_))).count();

@@ -224,10 +224,15 @@ impl Broker {
         } else {
             None
         };
+        let own = out.held.is_none() && out.queue.key == session.queue;
         let id = match &parked {
             Some(slot) => slot.id,
+            None if own => session.inflight.id_for(out.seq).expect("the window leaves identifiers free"),
             None => session.inflight.next_id().expect("the window leaves identifiers free"),
         };
+        // A level 2 message that was sent before is parked, whatever happened since.
+        let repeated = own && out.seq < session.repeated_below && qos == Qos::AtLeastOnce;
+        let duplicate = parked.is_some() || repeated;
         let (mut stage, mut has_row, mut after) = (Stage::AwaitAck, false, out.after);
         if qos == Qos::ExactlyOnce {
             stage = Stage::AwaitReceived;
@@ -247,13 +252,13 @@ impl Broker {
         self.sessions[key as usize].inflight.insert(slot);
         self.stats.delivered[qos as usize] += 1;
         self.stats.delivered_bytes += u64::from(out.message.size());
-        self.stats.redelivered += u64::from(parked.is_some());
+        self.stats.redelivered += u64::from(duplicate);
         let delivery = Delivery {
             id: Some(id),
             message: out.message.clone(),
             qos,
             retain: out.options.retain,
-            duplicate: parked.is_some(),
+            duplicate,
             subscription_ids: out.options.subscription_ids,
         };
         self.send_ordered(key, after, ClientEvent::Deliver(delivery));

@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use crate::broker::Broker;
 use crate::broker::api::SessionExpiry;
+use crate::broker::sys::is_sys_filter;
 use crate::broker::tick::Timer;
 use crate::queue::group::GroupKey;
 use crate::queue::window::{Entry, entry_memory};
@@ -85,6 +86,7 @@ impl Broker {
             .collect();
         slots.sort_unstable_by_key(|slot| slot.seq);
         let own = session.queue;
+        session.sent_below = session.sent_below.max(self.queues[own as usize].handed_to());
         let mut first: Option<Seq> = None;
         for slot in slots {
             if slot.queue.key == own && slot.held.is_none() {
@@ -169,6 +171,7 @@ impl Broker {
         let subscriptions = std::mem::take(&mut session.subscriptions);
         self.subscriptions -= subscriptions.len();
         for (filter, subscription) in subscriptions {
+            self.sys.subscriptions -= usize::from(is_sys_filter(&filter));
             match subscription.group {
                 Some(group) => self.leave_group(key, group, now),
                 None => {

@@ -29,6 +29,7 @@ mod restore;
 mod retain;
 mod stats;
 mod subscribe;
+mod sys;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
@@ -95,6 +96,7 @@ pub struct Broker {
     failed: bool,
     stopping: bool,
     stats: Stats,
+    sys: sys::SysTopics,
 }
 
 impl Broker {
@@ -133,6 +135,7 @@ impl Broker {
             failed: false,
             stopping: false,
             stats: Stats::default(),
+            sys: sys::SysTopics::default(),
         }
     }
 

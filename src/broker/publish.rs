@@ -28,7 +28,7 @@ pub(super) fn is_sys(topic: &str) -> bool {
 /// One copy of a message on its way into a queue, or straight to a client.
 #[derive(Debug)]
 pub(super) struct Planned {
-    sink: Sink,
+    pub(super) sink: Sink,
     queue: QueueKey,
     /// 0: it joins no queue.
     seq: Seq,
@@ -141,7 +141,7 @@ impl Broker {
     }
 
     /// Who gets the message, and how. Changes nothing.
-    fn plan_routes(
+    pub(super) fn plan_routes(
         &self,
         routes: &[Route],
         message: &Message,
@@ -275,7 +275,7 @@ impl Broker {
         seq
     }
 
-    fn offer_planned(&mut self, message: &Message, plan: &mut [Planned], now: Now) {
+    pub(super) fn offer_planned(&mut self, message: &Message, plan: &mut [Planned], now: Now) {
         for planned in plan {
             let options = std::mem::take(&mut planned.options);
             match (planned.sink, options.qos) {

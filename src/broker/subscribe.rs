@@ -15,6 +15,7 @@ use crate::time::Now;
 use crate::topic::Filter;
 
 use super::publish::one_id;
+use super::sys::is_sys_filter;
 
 impl Broker {
     pub(super) fn subscribe(
@@ -113,7 +114,8 @@ impl Broker {
             None
         };
         let session = &mut self.sessions[key as usize];
-        session.subscriptions.insert(text.into(), Subscription { options, id, group });
+        let old = session.subscriptions.insert(text.into(), Subscription { options, id, group });
+        self.sys.subscriptions += usize::from(old.is_none() && is_sys_filter(text));
         group
     }
 
@@ -130,6 +132,9 @@ impl Broker {
             RetainHandling::SendIfNew => is_new,
             RetainHandling::Skip => false,
         };
+        if wanted {
+            self.ask_for_sys(key, filter, one_id(id));
+        }
         if wanted && !self.retained.is_empty() {
             let jobs = &mut self.sessions[key as usize].retained_jobs;
             // A repeated subscription starts over; two rounds at a time would send everything twice.
@@ -162,6 +167,7 @@ impl Broker {
         let session = &mut self.sessions[key as usize];
         let Some(subscription) = session.subscriptions.remove(text) else { return false };
         self.subscriptions -= 1;
+        self.sys.subscriptions -= usize::from(is_sys_filter(text));
         session.retained_jobs.retain(|job| &*job.filter != text);
         if let Some(number) = session.number {
             self.batch.delete(Space::Subscription, numbered_key(number, text.as_bytes()));

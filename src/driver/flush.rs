@@ -58,6 +58,9 @@ fn round(shell: &Rc<Shell>) {
             resume.notify_one();
         }
     }
+    if hub.broker().sys_is_asked() {
+        shell.sys_asked.notify_one();
+    }
     if hub.broker().holds_batch() || hub.next_deadline().is_some_and(|at| at <= now.mono) {
         shell.tick.notify_one();
     }

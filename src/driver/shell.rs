@@ -74,6 +74,8 @@ pub struct Shell {
     pub drained: Notify,
     /// The store took some of what was waiting.
     pub room: Notify,
+    /// A new subscription to `$SYS/` waits for its first values.
+    pub sys_asked: Notify,
     /// The next deadline may have moved to the front.
     pub tick: Notify,
     /// By the slot number in the identifier; an entry counts only if the whole identifier fits.
@@ -95,6 +97,7 @@ impl Shell {
             flush: Notify::new(),
             drained: Notify::new(),
             room: Notify::new(),
+            sys_asked: Notify::new(),
             tick: Notify::new(),
             peers: RefCell::new(Vec::new()),
             store: RefCell::new(Some(store)),

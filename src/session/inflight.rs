@@ -1,6 +1,8 @@
 //! Unsettled deliveries of one session, by delivery identifier.
 //!
-//! Identifiers are handed out in sequence, wrap around and skip those still in use. The table is a power of two in size and an
+//! The identifier of a message from the session's own queue follows from its place there, so that it is the same again after a
+//! restart, of which nothing was stored. Where that one is in use, and for messages of shared subscriptions, identifiers are
+//! handed out in sequence, wrap around and skip those still in use. The table is a power of two in size and an
 //! identifier's place is its low bits, so looking one up costs no hashing; two identifiers in use never share a place, since
 //! one that would is skipped. Bound: 65,535 slots, and in practice the session's window plus what is parked.
 
@@ -91,6 +93,18 @@ impl InFlight {
     #[inline]
     pub fn has_room(&self, size: u32, messages_max: u16, bytes_max: u32) -> bool {
         self.count == 0 || (self.count < messages_max && self.bytes + u64::from(size) <= u64::from(bytes_max))
+    }
+
+    /// The identifier of the message at the place `seq` of the session's own queue: always the same one, unless it is in use.
+    /// In nobody's use until [`insert`](Self::insert) takes it. `None` when all are in use.
+    pub fn id_for(&mut self, seq: Seq) -> Option<DeliveryId> {
+        if self.used * 2 >= self.slots.len() {
+            self.grow();
+        }
+        let id =
+            u16::try_from(seq.saturating_sub(1) % u64::from(u16::MAX)).expect("a remainder of 65,535 fits");
+        let id = NonZeroU16::MIN.saturating_add(id);
+        if self.slots[self.place(id)].is_none() { Some(id) } else { self.next_id() }
     }
 
     fn place(&self, id: DeliveryId) -> usize {
@@ -268,6 +282,28 @@ mod tests {
             assert!(table.remove(NonZeroU16::new(id).unwrap()).is_some());
         }
         assert_eq!(table.count(), 1);
+    }
+
+    #[test]
+    fn a_place_in_the_queue_has_the_same_identifier_again_unless_it_is_in_use() {
+        let id = |table: &mut InFlight, seq| table.id_for(seq).unwrap().get();
+        let mut table = InFlight::default();
+        for (seq, expected) in
+            [(1, 1), (2, 2), (65_535, 65_535), (65_536, 1), (65_537, 2), (u64::MAX, 65_535)]
+        {
+            assert_eq!(id(&mut table, seq), expected);
+        }
+        let held = table.id_for(7).unwrap();
+        table.insert(slot(held, Stage::AwaitReceived));
+        let other = id(&mut table, 7 + 65_535);
+        assert_ne!(other, 7);
+        for seq in 8..70_000 {
+            let id = table.id_for(seq).unwrap();
+            assert_ne!(id, held);
+            table.insert(slot(id, Stage::AwaitAck));
+            table.check();
+            table.remove(id);
+        }
     }
 
     #[test]

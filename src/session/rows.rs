@@ -3,6 +3,7 @@
 //! ```text
 //! Session       client identifier            -> 1 | queue varint | expiry varint (0 with the connection, 1 never, n: n - 1 seconds)
 //!                                               | connected u8 | disconnected varint (ms)
+//!                                               | sent below this place of the queue, varint (absent in older rows: 0)
 //! Subscription  number u32 BE | filter       -> options u8 (bits 0-1 QoS, 2 No Local, 3 retain as published, 4-5 retain handling)
 //!                                               | identifier varint (0: none)
 //! Will          client identifier            -> 1 | delay varint (s) | expiry varint (0 never, n: n - 1 seconds) | message record
@@ -42,6 +43,8 @@ pub struct SessionRow {
     pub connected: bool,
     /// When the connection ended; has no meaning while one is there.
     pub disconnected: Wall,
+    /// Messages below this place of the queue were sent at some time; has no meaning while a client is there.
+    pub sent_below: Seq,
 }
 
 impl SessionRow {
@@ -58,6 +61,7 @@ impl SessionRow {
         put_varint(&mut out, expiry);
         out.push(u8::from(self.connected));
         put_varint(&mut out, self.disconnected.0);
+        put_varint(&mut out, self.sent_below);
         out.into()
     }
 
@@ -76,7 +80,8 @@ impl SessionRow {
         let (&connected, rest) = input.split_first().ok_or(BadRow("session's connection"))?;
         input = rest;
         let disconnected = Wall(take(&mut input, "session's end of connection")?);
-        Ok(Self { queue: QueueId(queue), expiry, connected: connected != 0, disconnected })
+        let sent_below = if input.is_empty() { 0 } else { take(&mut input, "session's place")? };
+        Ok(Self { queue: QueueId(queue), expiry, connected: connected != 0, disconnected, sent_below })
     }
 }
 
@@ -278,7 +283,13 @@ mod tests {
             SessionExpiry::After(1),
             SessionExpiry::After(u32::MAX),
         ] {
-            let row = SessionRow { queue: QueueId(7), expiry, connected: true, disconnected: Wall(99) };
+            let row = SessionRow {
+                queue: QueueId(7),
+                expiry,
+                connected: true,
+                disconnected: Wall(99),
+                sent_below: 1 << 40,
+            };
             assert_eq!(SessionRow::decode(&row.encode()), Ok(row));
         }
     }

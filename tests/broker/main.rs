@@ -15,5 +15,8 @@ mod redelivery;
 mod retained;
 mod sessions;
 mod shared;
+mod state;
+mod strings;
 mod subscriptions;
+mod sys;
 mod wills;

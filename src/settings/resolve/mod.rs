@@ -7,6 +7,7 @@ use std::fmt::Display;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::load::Environment;
 use super::place::{Origins, Place, SettingsError};
@@ -218,6 +219,8 @@ fn store_file<'a>(store: &'a RawStore, check: &Check<'_>) -> Result<&'a str, Set
 
 /// Longest path of a Unix socket in bytes (`sun_path` less the final zero).
 const SOCKET_PATH_BYTES_MAX: usize = 107;
+/// Longest time between publications below `$SYS/`: a day.
+const SYS_INTERVAL_MILLIS_MAX: u64 = 86_400_000;
 
 fn admin(raw: &mut RawAdmin, data_dir: &Path, check: &Check<'_>) -> Result<AdminSettings, SettingsError> {
     let socket = match &raw.socket {
@@ -236,7 +239,9 @@ fn admin(raw: &mut RawAdmin, data_dir: &Path, check: &Check<'_>) -> Result<Admin
         "off" => None,
         text => Some(http_addr(text, check)?),
     };
-    Ok(AdminSettings { socket, http })
+    let interval: u64 = check.millis("admin.sys_interval", raw.sys_interval, 0..=SYS_INTERVAL_MILLIS_MAX)?;
+    let sys_interval = (interval > 0).then(|| Duration::from_millis(interval));
+    Ok(AdminSettings { socket, http, sys_interval })
 }
 
 fn http_addr(text: &str, check: &Check<'_>) -> Result<SocketAddr, SettingsError> {
