@@ -31,7 +31,7 @@ mod stats;
 mod subscribe;
 mod sys;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 #[cfg(test)]
 mod tests_hold;
 mod tick;

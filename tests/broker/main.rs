@@ -9,6 +9,7 @@ mod flow;
 mod hostile;
 mod links;
 mod overflow;
+mod packets;
 mod process;
 mod qos;
 mod redelivery;

@@ -34,7 +34,8 @@ fn connects(version: Version) -> Vec<Vec<u8>> {
         password: None,
         properties: &[][..],
     };
-    let will = |topic| Will { qos: Qos::AtMostOnce, retain: false, topic, payload: b"x", properties: &[][..] };
+    let will =
+        |topic| Will { qos: Qos::AtMostOnce, retain: false, topic, payload: b"x", properties: &[][..] };
     let pair = [Property::UserProperty(("name", HOLE))];
     let encode = |connect: &Connect<'_, &[Property<'_>]>| {
         let mut out = Vec::new();
@@ -59,9 +60,13 @@ fn others(version: Version) -> Vec<Vec<u8>> {
     let mut packets = vec![Message::new(HOLE, "x", 0).encode(version)];
     let mut out = Vec::new();
     let filters = [SubscribeFilter { filter: HOLE, options: SubscribeOptions::default() }];
-    Subscribe { packet_id: id, properties: (), filters: filters.into_iter() }.encode(version, &mut out).unwrap();
+    Subscribe { packet_id: id, properties: (), filters: filters.into_iter() }
+        .encode(version, &mut out)
+        .unwrap();
     packets.push(std::mem::take(&mut out));
-    Unsubscribe { packet_id: id, properties: (), filters: [HOLE].into_iter() }.encode(version, &mut out).unwrap();
+    Unsubscribe { packet_id: id, properties: (), filters: [HOLE].into_iter() }
+        .encode(version, &mut out)
+        .unwrap();
     packets.push(out);
     if version.is_v5() {
         let plain = Message::new("a", "x", 0);
@@ -82,9 +87,7 @@ fn what_is_no_text_ends_the_connection_wherever_it_stands() {
                 let mut client = Client::dial(gateway.address(), version, None).unwrap();
                 client.raw(&filled(packet, bytes)).unwrap();
                 let answer = client.closed().unwrap();
-                let accepted = |p: &crate::harness::Packet| {
-                    matches!(p, crate::harness::Packet::Connack(connack) if connack.reason == 0)
-                };
+                let accepted = |p: &crate::harness::Packet| matches!(p, crate::harness::Packet::Connack(connack) if connack.reason == 0);
                 assert!(!answer.iter().any(accepted), "{bytes:x?}: {answer:?}");
             }
             for packet in others(version) {

@@ -10,7 +10,7 @@ mod publish;
 mod qos2;
 mod restart;
 mod retained;
-mod store;
+pub(crate) mod store;
 mod wills;
 
 use std::collections::BTreeMap;

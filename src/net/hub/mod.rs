@@ -8,6 +8,8 @@
 //! connection's last command (goodbye, loss, or the broker's `Close`) none of its input is heard.
 
 mod deadlines;
+#[cfg(test)]
+mod machine;
 mod output;
 #[cfg(test)]
 mod tests;
