@@ -34,6 +34,40 @@ pub struct QueueRule {
     pub limits: QueueLimits,
 }
 
+/// Memory of a connection in bytes, its buffers apart: what the sum of all bounds reckons with.
+pub const CONNECTION_BYTES: u64 = 2048;
+
+/// Memory of a session in bytes, its queue's messages and its subscriptions apart.
+pub const SESSION_BYTES: u64 = 1280;
+
+/// What is to be known of a named queue, or of all whose name matches a pattern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueDef {
+    /// The queue's name. With a `*`, which stands for any run of characters, it is a pattern: then it makes no queue and binds
+    /// nothing.
+    pub name: Box<str>,
+    /// Topic filters whose messages join the queue.
+    pub bind: Vec<Box<str>>,
+    /// Bounds.
+    pub limits: QueueLimits,
+    /// Times that a message may come back before it is a dead letter; `None`: for ever.
+    pub redeliveries_max: Option<u32>,
+}
+
+impl Default for QueueDef {
+    fn default() -> Self {
+        Self {
+            name: "*".into(),
+            bind: Vec::new(),
+            limits: QueueLimits::default(),
+            redeliveries_max: Some(REDELIVERIES_MAX),
+        }
+    }
+}
+
+/// [`QueueDef::redeliveries_max`] of queues that nobody defined.
+pub const REDELIVERIES_MAX: u32 = 16;
+
 /// The configurable bounds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -50,6 +84,8 @@ pub struct Limits {
     pub subscriptions_per_session_max: u32,
     /// Subscriptions of all sessions.
     pub subscriptions_max: u32,
+    /// Memory of all subscriptions in bytes.
+    pub subscriptions_bytes_max: u64,
     /// Levels of a topic name or filter.
     pub topic_levels_max: u16,
     /// Length of a topic name or filter in bytes.
@@ -80,6 +116,10 @@ pub struct Limits {
     pub queue: QueueLimits,
     /// The first rule that matches wins.
     pub queue_rules: Vec<QueueRule>,
+    /// Named queues, defined or made on first use.
+    pub named_queues_max: u32,
+    /// What is known of named queues: the first that fits wins, and the default holds for the others.
+    pub queue_defs: Vec<QueueDef>,
     /// Bytes waiting to be sent to one client, from which on publishers to it are slowed and QoS 0 may be dropped.
     pub outbox_high_bytes: u32,
     /// Bytes waiting to be sent to one client that no QoS 0 message may exceed.
@@ -120,6 +160,7 @@ impl Default for Limits {
             keep_alive_max_secs: None,
             subscriptions_per_session_max: 10_000,
             subscriptions_max: 1_000_000,
+            subscriptions_bytes_max: 64 * MIB,
             topic_levels_max: 128,
             topic_bytes_max: 4096,
             client_id_bytes_max: 1024,
@@ -135,6 +176,8 @@ impl Default for Limits {
             queue_window_bytes_max: 256 << 10,
             queue: QueueLimits::default(),
             queue_rules: Vec::new(),
+            named_queues_max: 10_000,
+            queue_defs: Vec::new(),
             outbox_high_bytes: 256 << 10,
             outbox_bytes_max: 1 << 20,
             outboxes_bytes_max: 32 * MIB,
@@ -161,9 +204,11 @@ impl Limits {
 
     /// The parts of [`memory_worst_case`](Self::memory_worst_case) with the names of their keys.
     #[must_use]
-    pub fn memory_parts(&self) -> [(&'static str, u64); 8] {
+    pub fn memory_parts(&self) -> [(&'static str, u64); 10] {
         [
-            ("connections (2 KiB each)", u64::from(self.connections_max) * 2048),
+            ("connections (2 KiB each)", u64::from(self.connections_max) * CONNECTION_BYTES),
+            ("sessions (1.25 KiB each)", u64::from(self.sessions_max) * SESSION_BYTES),
+            ("subscriptions", self.subscriptions_bytes_max),
             ("retained messages", self.retained_bytes_max),
             ("queue windows", self.queue_memory_bytes_max),
             ("outboxes", self.outboxes_bytes_max),

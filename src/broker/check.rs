@@ -2,6 +2,7 @@
 //! simulations.
 
 use crate::broker::Broker;
+use crate::broker::subscribe::subscription_bytes;
 use crate::broker::tick::Timer;
 use crate::queue::expiry::Pass;
 use crate::queue::window::entry_memory;
@@ -19,6 +20,7 @@ impl Broker {
         let s = &self.stats;
         let gone =
             s.settled + s.settled_refused + s.dropped_expired + s.dropped_oldest + s.dropped_with_session;
+        let gone = gone + s.dropped_denied;
         assert_eq!(s.enqueued + s.restored, gone + self.gauges().queued, "I4: every copy is accounted for");
         for (key, session) in &self.sessions {
             self.check_session(key as u32, session);
@@ -31,11 +33,17 @@ impl Broker {
                 "connections and sessions know each other"
             );
         }
-        let subscriptions: usize = self.sessions.iter().map(|(_, session)| session.subscriptions.len()).sum();
+        let of_session = |session: &Session| {
+            session.subscriptions.len() + session.consumers.as_ref().map_or(0, |own| own.len())
+        };
+        let subscriptions: usize = self.sessions.iter().map(|(_, session)| of_session(session)).sum();
         assert_eq!(subscriptions, self.subscriptions, "I4: subscriptions");
         let all = self.sessions.iter().flat_map(|(_, session)| session.subscriptions.keys());
         let sys = all.filter(|filter| super::sys::is_sys_filter(filter)).count();
         assert_eq!(sys, self.sys.subscriptions, "I4: subscriptions to the broker's own topics");
+        let filters = self.sessions.iter().flat_map(|(_, session)| session.subscriptions.keys());
+        let bytes: usize = filters.map(|filter| subscription_bytes(filter)).sum();
+        assert_eq!(bytes, self.subscription_bytes, "I4: memory of subscriptions");
         let timers = self.sessions.iter().filter(|(_, session)| session.end_at.is_some()).count()
             + self.wills.values().filter(|pending| pending.due.is_some()).count()
             + self.queues.iter().filter(|(_, queue)| matches!(queue.pass, Pass::Due(_))).count();

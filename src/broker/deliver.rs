@@ -52,6 +52,8 @@ impl Broker {
             retain: options.retain,
             duplicate: false,
             subscription_ids: options.subscription_ids,
+            consumer: None,
+            redeliveries: 0,
         };
         self.effects.push(Effect::Client(conn, ClientEvent::Deliver(delivery)));
     }
@@ -152,6 +154,7 @@ impl Broker {
         };
         self.stats.dropped_oldest += 1;
         self.batch.settle(queue, entry.seq, entry.message.size());
+        self.forget_returns(key, entry.seq);
         true
     }
 
@@ -161,6 +164,7 @@ impl Broker {
         if let Some(entry) = queue.discard(&mut self.budget, Discard::Expired, |_| true) {
             self.stats.dropped_expired += 1;
             self.batch.settle(queue, entry.seq, entry.message.size());
+            self.forget_returns(key, entry.seq);
         }
     }
 
@@ -207,6 +211,14 @@ impl Broker {
                 self.drop_expired_front(own);
                 continue;
             }
+            if session.filtered {
+                let topic = front.message.topic().to_owned();
+                if !self.may_deliver(key, &topic) {
+                    self.drop_denied_front(key);
+                    continue;
+                }
+            }
+            let queue = &mut self.queues[own as usize];
             let Some(entry) = queue.hand_out(&mut self.budget) else { break };
             let queue = QueueRef { key: own, serial: queue.serial() };
             let (seq, message, options) = (entry.seq, &entry.message, entry.options);
@@ -232,13 +244,14 @@ impl Broker {
         };
         // A level 2 message that was sent before is parked, whatever happened since.
         let repeated = own && out.seq < session.repeated_below && qos == Qos::AtLeastOnce;
-        let duplicate = parked.is_some() || repeated;
         let (mut stage, mut has_row, mut after) = (Stage::AwaitAck, false, out.after);
         if qos == Qos::ExactlyOnce {
             stage = Stage::AwaitReceived;
             has_row = session.is_durable();
             after = after.max(self.remember(key, id, out.seq, parked.as_ref()));
         }
+        let (consumer, redeliveries) =
+            out.held.as_ref().map_or((None, 0), |held| (held.consumer, held.redeliveries));
         let slot = Slot {
             id,
             stage,
@@ -252,6 +265,7 @@ impl Broker {
         self.sessions[key as usize].inflight.insert(slot);
         self.stats.delivered[qos as usize] += 1;
         self.stats.delivered_bytes += u64::from(out.message.size());
+        let duplicate = parked.is_some() || repeated || redeliveries > 0;
         self.stats.redelivered += u64::from(duplicate);
         let delivery = Delivery {
             id: Some(id),
@@ -260,6 +274,8 @@ impl Broker {
             retain: out.options.retain,
             duplicate,
             subscription_ids: out.options.subscription_ids,
+            consumer,
+            redeliveries,
         };
         self.send_ordered(key, after, ClientEvent::Deliver(delivery));
     }

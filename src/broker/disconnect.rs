@@ -4,7 +4,6 @@ use smallvec::SmallVec;
 
 use crate::broker::Broker;
 use crate::broker::api::SessionExpiry;
-use crate::broker::sys::is_sys_filter;
 use crate::broker::tick::Timer;
 use crate::queue::group::GroupKey;
 use crate::queue::window::{Entry, entry_memory};
@@ -76,8 +75,9 @@ impl Broker {
 
     /// Gives back what is under way; returns the groups that may have work now.
     fn return_deliveries(&mut self, key: SessionKey) -> SmallVec<[GroupKey; 1]> {
+        let mut touched = self.sessions[key as usize].groups.clone();
+        self.end_consumers(key);
         let session = &mut self.sessions[key as usize];
-        let mut touched = session.groups.clone();
         let mut slots: Vec<Slot> = session
             .inflight
             .iter()
@@ -109,8 +109,8 @@ impl Broker {
         touched
     }
 
-    /// A shared subscription's message comes back from a member.
-    fn give_back(&mut self, slot: Slot) -> Option<GroupKey> {
+    /// A shared queue's message comes back from a member.
+    pub(super) fn give_back(&mut self, slot: Slot) -> Option<GroupKey> {
         let held = slot.held?;
         self.budget.sub(entry_memory(&held.message), false);
         let queue = self.queues.get_mut(slot.queue.key as usize)?;
@@ -123,7 +123,12 @@ impl Broker {
             &mut self.budget,
         );
         match queue.owner() {
-            Owner::Group(group) => Some(group),
+            Owner::Group(group) => {
+                if let Some(named) = self.groups[group as usize].as_named_mut() {
+                    named.count_return(slot.seq);
+                }
+                Some(group)
+            }
             Owner::Session(_) => None,
         }
     }
@@ -169,11 +174,10 @@ impl Broker {
         let session = &mut self.sessions[key as usize];
         let number = session.number;
         let subscriptions = std::mem::take(&mut session.subscriptions);
-        self.subscriptions -= subscriptions.len();
         for (filter, subscription) in subscriptions {
-            self.sys.subscriptions -= usize::from(is_sys_filter(&filter));
+            self.forget_subscription(&filter);
             match subscription.group {
-                Some(group) => self.leave_group(key, group, now),
+                Some(group) => self.leave_group(key, group, None, now),
                 None => {
                     self.router.unsubscribe(&filter, Sink::Session(key));
                 }

@@ -12,11 +12,13 @@
 //! budget, but for one message per page under way; I7 after a store error nothing leaves; I8 a QoS 2 message is durable under
 //! its identifier before it is sent, and settled before it is released.
 
+mod access;
 mod acks;
 pub mod api;
 #[cfg(any(test, feature = "simulation"))]
 mod check;
 mod connect;
+mod consume;
 mod deliver;
 mod disconnect;
 mod effects;
@@ -25,6 +27,7 @@ mod groups;
 mod loads;
 mod promote;
 mod publish;
+mod queues;
 mod restore;
 mod retain;
 mod stats;
@@ -43,6 +46,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use slab::Slab;
 
+use crate::access::Identity;
 use crate::limits::Limits;
 use crate::queue::group::{Group, GroupKey};
 use crate::queue::window::Budget;
@@ -57,6 +61,7 @@ use publish::Planned;
 use tick::Timer;
 use wills::PendingWill;
 
+pub use access::{AccessRules, SessionAccess};
 pub use effects::Effect;
 pub use restore::RestoreError;
 pub use stats::{Gauges, QueueStatus, SessionStatus, Stats};
@@ -65,6 +70,7 @@ pub use stats::{Gauges, QueueStatus, SessionStatus, Stats};
 #[derive(Debug)]
 pub struct Broker {
     limits: Limits,
+    access: AccessRules,
     conns: HashMap<ConnId, SessionKey>,
     sessions: Slab<Session>,
     clients: HashMap<Arc<str>, SessionKey>,
@@ -72,6 +78,9 @@ pub struct Broker {
     queue_keys: HashMap<QueueId, QueueKey>,
     groups: Slab<Group>,
     group_keys: HashMap<Box<str>, GroupKey>,
+    named_queues: u32,
+    /// The batch that the newest named queue was made in.
+    named_batch: BatchId,
     router: Router,
     retained: Retained,
     /// The last batch that a client's message changed a retained row in.
@@ -89,6 +98,8 @@ pub struct Broker {
     retained_ready: VecDeque<SessionKey>,
     plan: Vec<Planned>,
     subscriptions: usize,
+    /// Their memory in the sessions; the router counts its own.
+    subscription_bytes: usize,
     next_queue: QueueId,
     next_serial: u32,
     seed: u64,
@@ -110,6 +121,7 @@ impl Broker {
             budget: Budget::new(limits.queue_memory_bytes_max),
             batch: Building::new(limits.hold_millis),
             limits,
+            access: AccessRules::default(),
             conns: HashMap::new(),
             sessions: Slab::new(),
             clients: HashMap::new(),
@@ -117,6 +129,8 @@ impl Broker {
             queue_keys: HashMap::new(),
             groups: Slab::new(),
             group_keys: HashMap::new(),
+            named_queues: 0,
+            named_batch: BatchId(0),
             router: Router::new(),
             wills: HashMap::new(),
             timers: BTreeSet::new(),
@@ -128,6 +142,7 @@ impl Broker {
             retained_ready: VecDeque::new(),
             plan: Vec::new(),
             subscriptions: 0,
+            subscription_bytes: 0,
             next_queue: QueueId(1),
             next_serial: 0,
             seed,
@@ -152,7 +167,7 @@ impl Broker {
             return;
         }
         if let ClientCommand::Connect(request) = command {
-            return self.connect(conn, *request, now);
+            return self.connect_as(conn, *request, Identity::default(), now);
         }
         let Some(&key) = self.conns.get(&conn) else {
             self.stats.commands_ignored += 1;
@@ -161,6 +176,11 @@ impl Broker {
         match command {
             ClientCommand::Publish(request) => self.publish(key, request, now),
             ClientCommand::Settle { delivery, accepted } => self.settle(key, delivery, accepted, now),
+            ClientCommand::Reject { delivery, requeue } => self.reject(key, delivery, requeue, now),
+            ClientCommand::Consume(request) => self.consume(key, *request, now),
+            ClientCommand::Cancel { tag, consumer, requeue } => {
+                self.cancel(key, tag, consumer, requeue, now);
+            }
             ClientCommand::Received { delivery } => self.received(key, delivery, now),
             ClientCommand::Completed { delivery } => self.completed(key, delivery, now),
             ClientCommand::Release { tag } => self.release_inbound(key, tag),

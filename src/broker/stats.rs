@@ -40,6 +40,14 @@ pub struct Stats {
     pub refused_topic: u64,
     /// Copies found in the store at the start.
     pub restored: u64,
+    /// Messages and wills that access rules refused.
+    pub denied_publishes: u64,
+    /// Filters that access rules refused.
+    pub denied_subscribes: u64,
+    /// Queued copies dropped because their client may not read them any more.
+    pub dropped_denied: u64,
+    /// Connections ended because their login no longer counts.
+    pub logins_ended: u64,
     /// Copies that joined a queue (one message may join many). With `restored`, it is the sum of what was settled, refused by
     /// its consumer, dropped after it had joined, and what is queued now.
     pub enqueued: u64,
@@ -94,6 +102,8 @@ pub struct Gauges {
     pub sessions_away: usize,
     /// Subscriptions of all sessions.
     pub subscriptions: usize,
+    /// Estimated memory of the subscriptions and of the cache of routes, in bytes.
+    pub subscription_memory: usize,
     /// Shared subscriptions.
     pub groups: usize,
     /// Retained messages.
@@ -185,6 +195,7 @@ impl Broker {
             sessions: self.sessions.len(),
             sessions_away: self.sessions.iter().filter(|(_, session)| session.conn.is_none()).count(),
             subscriptions: self.subscriptions,
+            subscription_memory: self.subscription_memory(),
             groups: self.groups.len(),
             retained: self.retained.len(),
             retained_bytes: self.retained.bytes(),

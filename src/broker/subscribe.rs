@@ -12,10 +12,19 @@ use crate::session::rows::{encode_subscription, numbered_key};
 use crate::session::{RetainedJob, SessionKey, Subscription};
 use crate::store::contract::Space;
 use crate::time::Now;
-use crate::topic::Filter;
+use crate::topic::{self, Filter};
 
 use super::publish::one_id;
 use super::sys::is_sys_filter;
+
+/// A subscription in its session, its filter's text apart: a place in a tree whose nodes are two thirds full, and the text's
+/// allocation.
+const SUBSCRIPTION_BYTES: usize = 96;
+
+/// Estimated memory of a subscription in its session.
+pub(super) fn subscription_bytes(filter: &str) -> usize {
+    filter.len() + SUBSCRIPTION_BYTES
+}
 
 impl Broker {
     pub(super) fn subscribe(
@@ -59,6 +68,10 @@ impl Broker {
         if filter.is_shared() && asked.options.no_local {
             return Err(SubscribeOutcome::SharedNoLocal);
         }
+        let to_queue = topic::is_queue(&filter.filter);
+        if !self.may_subscribe_to(key, &filter, filter.is_shared() || to_queue) {
+            return Err(SubscribeOutcome::NotAuthorized);
+        }
         let session = &self.sessions[key as usize];
         let old = session.subscriptions.get(&*asked.filter).copied();
         // A shared subscription that becomes durable stores what waits in it.
@@ -66,15 +79,15 @@ impl Broker {
         if old.is_none() && (full || !self.may_subscribe(key)) {
             return Err(SubscribeOutcome::QuotaExceeded);
         }
-        let group = self.add_subscription(key, &asked.filter, &filter, asked.options, id);
-        if old.is_none() {
-            self.subscriptions += 1;
+        if to_queue {
+            self.named_queue(&filter.filter)?;
         }
-        if !filter.is_shared() {
+        let group = self.add_subscription(key, &asked.filter, &filter, asked.options, id);
+        if group.is_none() {
             self.plan_retained(key, &filter.filter, &asked.options, id, old.is_none());
         }
         let now = self.sessions[key as usize].subscriptions.get(&*asked.filter).copied();
-        let mut stored = false;
+        let mut stored = to_queue && self.named_batch > self.committed;
         if let Some(number) = self.sessions[key as usize].number
             && old != now
         {
@@ -90,6 +103,19 @@ impl Broker {
         let own_max = self.limits.subscriptions_per_session_max as usize;
         (session.internal || session.subscriptions.len() < own_max)
             && self.subscriptions < self.limits.subscriptions_max as usize
+            && (self.subscription_memory() as u64) < self.limits.subscriptions_bytes_max
+    }
+
+    /// Estimated memory of all subscriptions in bytes, and of the routes that the router has looked up lately.
+    pub(super) fn subscription_memory(&self) -> usize {
+        self.subscription_bytes + self.router.memory()
+    }
+
+    /// A subscription has left its session.
+    pub(super) fn forget_subscription(&mut self, filter: &str) {
+        self.subscriptions -= 1;
+        self.subscription_bytes -= subscription_bytes(filter);
+        self.sys.subscriptions -= usize::from(is_sys_filter(filter));
     }
 
     /// Enters a subscription into the session and the router.
@@ -101,21 +127,30 @@ impl Broker {
         options: SubscribeOptions,
         id: Option<u32>,
     ) -> Option<GroupKey> {
-        let group = if filter.is_shared() {
-            let member = Member {
-                session: key,
-                qos: options.qos,
-                retain_as_published: options.retain_as_published,
-                subscription_id: id,
-            };
+        let member = Member {
+            session: key,
+            qos: options.qos,
+            retain_as_published: options.retain_as_published,
+            subscription_id: id,
+            consumer: None,
+        };
+        let named =
+            if topic::is_queue(&filter.filter) { self.named_queue(&filter.filter).ok() } else { None };
+        let group = if let Some(group) = named {
+            self.enter_group(group, member);
+            Some(group)
+        } else if filter.is_shared() {
             Some(self.join_group(text, &filter.filter, member))
         } else {
             self.router.subscribe(&filter.filter, Sink::Session(key), options, id);
             None
         };
         let session = &mut self.sessions[key as usize];
-        let old = session.subscriptions.insert(text.into(), Subscription { options, id, group });
-        self.sys.subscriptions += usize::from(old.is_none() && is_sys_filter(text));
+        if session.subscriptions.insert(text.into(), Subscription { options, id, group }).is_none() {
+            self.subscriptions += 1;
+            self.subscription_bytes += subscription_bytes(text);
+            self.sys.subscriptions += usize::from(is_sys_filter(text));
+        }
         group
     }
 
@@ -166,19 +201,29 @@ impl Broker {
     fn unsubscribe_one(&mut self, key: SessionKey, text: &str, now: Now) -> bool {
         let session = &mut self.sessions[key as usize];
         let Some(subscription) = session.subscriptions.remove(text) else { return false };
-        self.subscriptions -= 1;
-        self.sys.subscriptions -= usize::from(is_sys_filter(text));
         session.retained_jobs.retain(|job| &*job.filter != text);
         if let Some(number) = session.number {
             self.batch.delete(Space::Subscription, numbered_key(number, text.as_bytes()));
         }
         match subscription.group {
-            Some(group) => self.leave_group(key, group, now),
+            Some(group) => self.leave_by_filter(key, group, now),
             None => {
                 self.router.unsubscribe(text, Sink::Session(key));
             }
         }
+        self.forget_subscription(text);
         true
+    }
+}
+
+impl Broker {
+    /// A subscription to a group has ended. A named queue may have several of one session, under different filters.
+    fn leave_by_filter(&mut self, key: SessionKey, group: GroupKey, now: Now) {
+        let mut others = self.sessions[key as usize].subscriptions.values();
+        let is_named = self.groups[group as usize].is_named();
+        if !is_named || !others.any(|other| other.group == Some(group)) {
+            self.leave_group(key, group, None, now);
+        }
     }
 }
 

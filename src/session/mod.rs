@@ -15,7 +15,8 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::broker::api::{ConnId, DeliveryId, SessionExpiry, SubscribeOptions};
+use crate::broker::SessionAccess;
+use crate::broker::api::{ConnId, ConsumerId, DeliveryId, SessionExpiry, SubscribeOptions};
 use crate::message::Qos;
 use crate::queue::QueueKey;
 use crate::queue::group::GroupKey;
@@ -90,8 +91,10 @@ pub struct Session {
     pub qos2_batch: BatchId,
     /// By filter, as subscribed to.
     pub subscriptions: BTreeMap<Box<str>, Subscription>,
-    /// Shared subscriptions that it is a member of.
+    /// Shared subscriptions and named queues that it is a member of.
     pub groups: SmallVec<[GroupKey; 1]>,
+    /// Its consumers and their queues; `None`: it never had any.
+    pub consumers: Option<Box<BTreeMap<ConsumerId, GroupKey>>>,
     /// Shared subscriptions get the next free place in the window before the own queue: they take turns.
     pub groups_first: bool,
     /// When it ends, if nobody connects.
@@ -102,6 +105,10 @@ pub struct Session {
     pub retained_jobs: VecDeque<RetainedJob>,
     /// It is in the broker's list of sessions with such work.
     pub retained_queued: bool,
+    /// Who its client is and what it may do; `None`: anonymous, and everything.
+    pub access: Option<Box<SessionAccess>>,
+    /// Messages to it are checked one by one, since it may not read all that it subscribes to.
+    pub filtered: bool,
     /// QoS 0 messages that were not sent: nobody connected, or too slow.
     pub dropped_qos0: u64,
 }
@@ -130,11 +137,14 @@ impl Session {
             qos2_batch: BatchId(0),
             subscriptions: BTreeMap::new(),
             groups: SmallVec::new(),
+            consumers: None,
             groups_first: false,
             end_at: None,
             disconnected: Wall(0),
             retained_jobs: VecDeque::new(),
             retained_queued: false,
+            access: None,
+            filtered: false,
             dropped_qos0: 0,
         }
     }
@@ -144,6 +154,13 @@ impl Session {
     #[inline]
     pub fn is_durable(&self) -> bool {
         self.number.is_some()
+    }
+
+    /// Its part in the group rests: it may not read all of it.
+    #[must_use]
+    #[inline]
+    pub fn is_suspended(&self, group: GroupKey) -> bool {
+        self.access.as_ref().is_some_and(|access| access.is_suspended(group))
     }
 
     /// The connection that takes deliveries now.

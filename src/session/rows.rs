@@ -3,17 +3,22 @@
 //! ```text
 //! Session       client identifier            -> 1 | queue varint | expiry varint (0 with the connection, 1 never, n: n - 1 seconds)
 //!                                               | connected u8 | disconnected varint (ms)
-//!                                               | sent below this place of the queue, varint (absent in older rows: 0)
+//!                                               | flags u8, absent in older rows: bits 0-1 owner (0 none, 1 by password or
+//!                                                 certificate, 2 by token), 2 "sent below this place", a varint, follows
+//!                                               | the owner's name
 //! Subscription  number u32 BE | filter       -> options u8 (bits 0-1 QoS, 2 No Local, 3 retain as published, 4-5 retain handling)
 //!                                               | identifier varint (0: none)
 //! Will          client identifier            -> 1 | delay varint (s) | expiry varint (0 never, n: n - 1 seconds) | message record
 //! InboundQos2   number u32 BE | tag u16 BE   -> 1
 //! OutboundQos2  number u32 BE | id u16 BE    -> stage u8 (1 sent, 2 received) | place in the session's queue varint
 //! Group         $share/<group>/<filter>      -> queue varint
+//! NamedQueue    $queue/<name>                -> 1 | queue varint | what may have been handed out lies below: varint
 //! ```
 //!
 //! A durable session's *number* is that of its queue, which is never reused; so rows that outlived their session by a bug could
 //! never be taken for another's.
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -31,9 +36,11 @@ use super::inflight::Stage;
 pub struct BadRow(pub &'static str);
 
 const VERSION: u8 = 1;
+/// Of a session's flags: the place follows up to which its queue was sent.
+const HAS_PLACE: u8 = 4;
 
 /// A durable session as it is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionRow {
     /// Its queue, whose number is the session's number too.
     pub queue: QueueId,
@@ -45,6 +52,17 @@ pub struct SessionRow {
     pub disconnected: Wall,
     /// Messages below this place of the queue were sent at some time; has no meaning while a client is there.
     pub sent_below: Seq,
+    /// The user that it belongs to.
+    pub owner: Option<Owner>,
+}
+
+/// The user that a session belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// Its name.
+    pub user: Arc<str>,
+    /// It proved that by a token.
+    pub by_token: bool,
 }
 
 impl SessionRow {
@@ -61,7 +79,12 @@ impl SessionRow {
         put_varint(&mut out, expiry);
         out.push(u8::from(self.connected));
         put_varint(&mut out, self.disconnected.0);
+        let kind = self.owner.as_ref().map_or(0, |owner| if owner.by_token { 2 } else { 1 });
+        out.push(kind | HAS_PLACE);
         put_varint(&mut out, self.sent_below);
+        if let Some(owner) = &self.owner {
+            out.extend_from_slice(owner.user.as_bytes());
+        }
         out.into()
     }
 
@@ -80,9 +103,22 @@ impl SessionRow {
         let (&connected, rest) = input.split_first().ok_or(BadRow("session's connection"))?;
         input = rest;
         let disconnected = Wall(take(&mut input, "session's end of connection")?);
-        let sent_below = if input.is_empty() { 0 } else { take(&mut input, "session's place")? };
-        Ok(Self { queue: QueueId(queue), expiry, connected: connected != 0, disconnected, sent_below })
+        let (&flags, mut rest) = input.split_first().unwrap_or((&0, &[]));
+        let sent_below = if flags & HAS_PLACE == 0 { 0 } else { take(&mut rest, "session's place")? };
+        let owner = take_owner(flags & !HAS_PLACE, rest)?;
+        Ok(Self { queue: QueueId(queue), expiry, connected: connected != 0, disconnected, sent_below, owner })
     }
+}
+
+/// The end of a session's row.
+fn take_owner(kind: u8, name: &[u8]) -> Result<Option<Owner>, BadRow> {
+    match kind {
+        0 => return Ok(None),
+        1..=2 => {}
+        _ => return Err(BadRow("session's owner")),
+    }
+    let user = std::str::from_utf8(name).map_err(|_| BadRow("session's owner"))?;
+    Ok(Some(Owner { user: user.into(), by_token: kind == 2 }))
 }
 
 /// A subscription's terms as they are stored.
@@ -203,6 +239,25 @@ pub fn decode_group(mut value: &[u8]) -> Result<QueueId, BadRow> {
     take_u32(&mut value, "group's queue").map(QueueId)
 }
 
+/// The value of a named queue: its queue, and its mark.
+#[must_use]
+pub fn encode_named(queue: QueueId, mark: Seq) -> Box<[u8]> {
+    let mut out = vec![VERSION];
+    put_varint(&mut out, u64::from(queue.0));
+    put_varint(&mut out, mark);
+    out.into()
+}
+
+/// Reads what [`encode_named`] wrote.
+///
+/// # Errors
+/// [`BadRow`] when it is no named queue.
+pub fn decode_named(mut value: &[u8]) -> Result<(QueueId, Seq), BadRow> {
+    take_version(&mut value)?;
+    let queue = take_u32(&mut value, "named queue's number").map(QueueId)?;
+    Ok((queue, take(&mut value, "named queue's mark")?))
+}
+
 /// A will as it is stored.
 #[must_use]
 pub fn encode_will(will: &Will) -> Box<[u8]> {
@@ -283,13 +338,9 @@ mod tests {
             SessionExpiry::After(1),
             SessionExpiry::After(u32::MAX),
         ] {
-            let row = SessionRow {
-                queue: QueueId(7),
-                expiry,
-                connected: true,
-                disconnected: Wall(99),
-                sent_below: 1 << 40,
-            };
+            let owner = Some(Owner { user: "ann".into(), by_token: true });
+            let (queue, disconnected, sent_below) = (QueueId(7), Wall(99), 1 << 40);
+            let row = SessionRow { queue, expiry, connected: true, disconnected, sent_below, owner };
             assert_eq!(SessionRow::decode(&row.encode()), Ok(row));
         }
     }

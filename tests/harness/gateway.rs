@@ -132,6 +132,18 @@ impl Gateway {
         self.folder().join("log.txt")
     }
 
+    /// Bytes that all runs so far have logged.
+    pub fn log_bytes(&self) -> u64 {
+        std::fs::metadata(self.log_file()).map_or(0, |found| found.len())
+    }
+
+    /// What was logged from byte `from` on.
+    pub fn log_from(&self, from: u64) -> String {
+        let bytes = std::fs::read(self.log_file()).unwrap_or_default();
+        let from = usize::try_from(from).map_or(bytes.len(), |from| from.min(bytes.len()));
+        String::from_utf8_lossy(&bytes[from..]).into_owned()
+    }
+
     /// What all runs so far have logged.
     pub fn log(&self) -> String {
         let bytes = std::fs::read(self.log_file()).unwrap_or_default();

@@ -1,5 +1,6 @@
 //! Scenario tests against a store in memory, and a seeded random model test.
 
+mod access;
 mod connect;
 mod delivery;
 mod expiry;
@@ -8,6 +9,7 @@ mod model;
 mod overflow;
 mod publish;
 mod qos2;
+mod queues;
 mod restart;
 mod retained;
 pub(crate) mod store;

@@ -5,12 +5,13 @@ use tidegate_mqtt::property::PropertyIter;
 use tidegate_mqtt::types::SubscriptionId;
 use tidegate_mqtt::{PacketId, Property, PropertyList, PublishHeader, ReasonCode};
 
-use super::{Adapter, Encoded, qos_out};
+use super::{Adapter, qos_out};
 use crate::broker::api::{
     ClientCommand, ClientEvent, CloseReason, Connected, Delivery, PublishOutcome, Refusal, ReplyTag,
     SessionExpiry, SubscribeOutcome,
 };
 use crate::message::{Properties, Qos};
+use crate::net::adapter::Encoded;
 use crate::net::outbox::{BufferPool, Outbox, SHARED_BYTES_MIN};
 use crate::net::traffic::Traffic;
 use crate::time::{Now, Wall};
@@ -50,6 +51,8 @@ impl Adapter {
                 Some(id) => self.connection.unsuback(out, id, existed.iter().map(unsuback_code), ()),
                 None => Ok(()),
             },
+            // Answers to commands that MQTT has no packets for.
+            ClientEvent::Consuming { .. } | ClientEvent::Cancelled { .. } => Ok(()),
             ClientEvent::Refused(refusal) => {
                 self.connection.refuse(out, refusal_code(refusal), ());
                 Ok(())
@@ -215,6 +218,8 @@ fn refusal_code(refusal: Refusal) -> ReasonCode {
         Refusal::QuotaExceeded => ReasonCode::QuotaExceeded,
         Refusal::WillInvalid => ReasonCode::TopicNameInvalid,
         Refusal::NotAuthorized => ReasonCode::NotAuthorized,
+        Refusal::BadCredentials => ReasonCode::BadUserNameOrPassword,
+        Refusal::Busy => ReasonCode::ServerBusy,
     }
 }
 
@@ -225,5 +230,6 @@ fn close_code(reason: CloseReason) -> ReasonCode {
         CloseReason::Administrative => ReasonCode::AdministrativeAction,
         CloseReason::ProtocolViolation => ReasonCode::ProtocolError,
         CloseReason::QuotaExceeded => ReasonCode::QuotaExceeded,
+        CloseReason::NotAuthorized => ReasonCode::NotAuthorized,
     }
 }

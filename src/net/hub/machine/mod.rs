@@ -14,6 +14,7 @@ use crate::broker::Broker;
 use crate::broker::api::ConnId;
 use crate::broker::tests::store::FakeStore;
 use crate::limits::Limits;
+use crate::net::origin::{Origin, PeerAddress, Protocol};
 use crate::store::contract::StoreEvent;
 use crate::time::{Mono, Now, Timeline, Wall};
 use model::{Expected, INFLIGHT_MAX, Model, RECEIVE_MAX, Who};
@@ -184,7 +185,8 @@ impl World {
         let login = self.login(who);
         self.note(format!("{who} connects: {login:?}"));
         let now = self.now();
-        let id = self.hub.open_mqtt(now).expect("there is room");
+        let id =
+            self.hub.open(Protocol::Mqtt, Origin::plain(PeerAddress::Local), now).expect("there is room");
         let old = self.sockets.insert(who, id);
         self.versions.insert(id, login.version);
         self.model.connect(who, &login);
