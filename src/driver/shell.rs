@@ -78,6 +78,8 @@ pub struct Shell {
     pub sys_asked: Notify,
     /// The next deadline may have moved to the front.
     pub tick: Notify,
+    /// Logins wait to be checked.
+    pub logins: Notify,
     /// By the slot number in the identifier; an entry counts only if the whole identifier fits.
     peers: RefCell<Vec<Option<Place>>>,
     store: RefCell<Option<Store>>,
@@ -99,6 +101,7 @@ impl Shell {
             room: Notify::new(),
             sys_asked: Notify::new(),
             tick: Notify::new(),
+            logins: Notify::new(),
             peers: RefCell::new(Vec::new()),
             store: RefCell::new(Some(store)),
             failure: RefCell::new(None),

@@ -38,7 +38,7 @@ pub fn free_port() -> u16 {
 }
 
 /// The program under test: built with the tests, or named by `TIDEGATE_BIN`.
-fn program() -> PathBuf {
+pub fn program() -> PathBuf {
     std::env::var_os("TIDEGATE_BIN").map_or_else(|| env!("CARGO_BIN_EXE_tidegate").into(), PathBuf::from)
 }
 
@@ -46,6 +46,8 @@ fn program() -> PathBuf {
 #[derive(Clone, Debug, Default)]
 pub struct GatewayOptions {
     settings: Vec<String>,
+    variables: Vec<(String, String)>,
+    program: Option<PathBuf>,
     config: Option<String>,
     expected_errors: Vec<String>,
 }
@@ -61,7 +63,19 @@ impl GatewayOptions {
         self
     }
 
-    /// Contents of the configuration file.
+    /// An environment variable of the process.
+    pub fn variable(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.into(), value.into()));
+        self
+    }
+
+    /// Another program than the one under test; `None`: that one.
+    pub fn program(mut self, program: Option<PathBuf>) -> Self {
+        self.program = program;
+        self
+    }
+
+    /// Contents of the configuration file; `{port}` in it is the port that is listened on.
     pub fn config(mut self, toml: &str) -> Self {
         self.config = Some(toml.into());
         self
@@ -153,19 +167,26 @@ impl Gateway {
     /// The command that starts a gateway in `folder` on `port`; its output is appended to the log.
     fn command(&self, port: u16, log: &Path) -> Command {
         let output = OpenOptions::new().create(true).append(true).open(log).expect("a log file");
-        let mut command = Command::new(program());
+        let mut command = Command::new(self.options.program.clone().unwrap_or_else(program));
         command.arg("run").arg("--data-dir").arg(self.folder().join("data"));
         command.arg("--listen").arg(format!("mqtt://127.0.0.1:{port}"));
         if let Some(toml) = &self.options.config {
             let file = self.folder().join("tidegate.toml");
+            let toml = toml.replace("{port}", &port.to_string());
             std::fs::write(&file, toml).expect("the temporary folder can be written");
             command.arg("--config").arg(file);
         }
         for setting in &self.options.settings {
             command.arg("--set").arg(setting);
         }
+        command.envs(self.options.variables.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(output.try_clone().expect("a second handle")).stderr(output);
         command
+    }
+
+    /// The next start is one of another program; `None`: the one under test.
+    pub fn use_program(&mut self, program: Option<PathBuf>) {
+        self.options.program = program;
     }
 
     /// Starts the process on the same data and port and does not wait for it.
@@ -188,7 +209,8 @@ impl Gateway {
         let deadline = Deadline::after(PATIENCE);
         let probe = Login::fresh(Version::V311, "harness-probe");
         loop {
-            match probe.open(self.address()) {
+            // A refusal is an answer too.
+            match probe.ask(self.address()) {
                 Ok(client) => return drop(client.disconnect()),
                 Err(error) => {
                     assert!(!deadline.is_over(), "the gateway does not serve: {error}\n{}", self.log_end())
@@ -222,6 +244,19 @@ impl Gateway {
         let mut child = self.child.take().expect("the gateway runs");
         child.kill().expect("own children can be killed");
         child.wait().expect("own children can be waited for")
+    }
+
+    /// SIGHUP.
+    pub fn signal_reload(&self) {
+        kill_process(self.pid(), Signal::HUP).expect("own children can be signalled");
+    }
+
+    /// A command of the program with this gateway's configuration, for example `reload`; its arguments come before.
+    pub fn run(&self, arguments: &[&str]) -> Stopped {
+        let data = self.folder().join("data").display().to_string();
+        let config = self.folder().join("tidegate.toml").display().to_string();
+        let own = ["--data-dir", &data, "--config", &config];
+        run_program(&[arguments, &own[..]].concat(), self.folder())
     }
 
     /// SIGTERM without waiting.
