@@ -20,6 +20,7 @@ mod side;
 mod signals;
 mod status;
 mod stream;
+mod sys;
 mod tls;
 
 use std::rc::Rc;
@@ -131,14 +132,17 @@ async fn serve(settings: Settings, access: Access, reload: Reload) -> anyhow::Re
         SideParts { ports: port_tx, tools, source, reloads, stop, clock: LinkClock { started, timeline } };
     let side = side::start(&settings, parts).context("the side thread could not start")?;
     let gate = Arc::new(Gate::new(&settings.listeners, &settings.limits));
-    let reporter = status::Reporter::new(&settings, side.links(), set_aside, Arc::clone(&gate));
+    let reporter = Rc::new(status::Reporter::new(&settings, side.links(), set_aside, Arc::clone(&gate)));
 
     tokio::task::spawn_local(flush::run(Rc::clone(&shell)));
     tokio::task::spawn_local(flush::timers(Rc::clone(&shell)));
     tokio::task::spawn_local(flush::store_events(Rc::clone(&shell), wake));
     tokio::task::spawn_local(logins::serve(Rc::clone(&shell)));
     tokio::task::spawn_local(ports::serve(Rc::clone(&shell), port_rx));
-    tokio::task::spawn_local(status::serve(Rc::clone(&shell), reporter, status_rx));
+    tokio::task::spawn_local(status::serve(Rc::clone(&shell), Rc::clone(&reporter), status_rx));
+    if let Some(interval) = settings.admin.sys_interval {
+        tokio::task::spawn_local(sys::run(Rc::clone(&shell), reporter, interval));
+    }
     let certificates = listeners.certificates.clone();
     let accepting = start_accepting(&shell, listeners, &settings, &gate, stop_doors)?;
     let hangups = Rc::new(Notify::new());

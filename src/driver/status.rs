@@ -47,7 +47,7 @@ impl Reporter {
         Self { worst_case_bytes, links, sessions, set_aside, gate }
     }
 
-    fn status(&self, hub: &Hub, counters: Option<&Counters>, now: Now) -> Status {
+    pub(super) fn status(&self, hub: &Hub, counters: Option<&Counters>, now: Now) -> Status {
         let broker = hub.broker();
         let gauges = broker.gauges();
         let (queues, queues_total) = queues(broker, now.wall);
@@ -69,8 +69,11 @@ impl Reporter {
             sessions: Sessions {
                 connected: (gauges.sessions - gauges.sessions_away) as u64,
                 disconnected: gauges.sessions_away as u64,
+                connected_max: broker.stats().connected_max,
+                expired: broker.stats().sessions_expired,
             },
             subscriptions: gauges.subscriptions as u64,
+            shared_subscriptions: gauges.groups as u64,
             retained: Retained { messages: gauges.retained as u64, bytes: gauges.retained_bytes },
             store,
             links,
@@ -200,6 +203,11 @@ fn traffic(hub: &Hub, gate: &Gate) -> Traffic {
         messages_out: seen.messages_out,
         bytes_in: seen.message_bytes_in,
         bytes_out: seen.message_bytes_out,
+        packets_in: seen.packets_in,
+        packets_out: seen.packets_out,
+        socket_bytes_in: seen.bytes_in,
+        socket_bytes_out: seen.bytes_out,
+        sockets: seen.accepted,
         connects: stats.connects,
         disconnects: seen.closed,
         connections: hub.connections() as u64,
@@ -256,7 +264,7 @@ fn rss_bytes() -> u64 {
 }
 
 /// Answers for ever.
-pub async fn serve(shell: Rc<Shell>, reporter: Reporter, mut requests: StatusRequests) {
+pub async fn serve(shell: Rc<Shell>, reporter: Rc<Reporter>, mut requests: StatusRequests) {
     while let Some(answer) = requests.recv().await {
         let now = shell.now();
         let hub = shell.hub.borrow();
