@@ -139,7 +139,7 @@ impl Broker {
     }
 
     /// A copy of a message joins the dead-letter queue of `group`, in the batch being built.
-    fn enqueue_dead(&mut self, group: GroupKey, held: &Held, reason: Reason, now: Now) -> bool {
+    pub(super) fn enqueue_dead(&mut self, group: GroupKey, held: &Held, reason: Reason, now: Now) -> bool {
         let Some(topic) = self.dead_letter_topic(group) else { return false };
         let name = self.groups[group as usize].name();
         let origin: Box<str> = name.strip_prefix(QUEUE_PREFIX).unwrap_or(name).into();

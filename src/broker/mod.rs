@@ -26,11 +26,13 @@ mod effects;
 mod expiry;
 mod groups;
 mod loads;
+mod prepared;
 mod promote;
 mod publish;
 mod queues;
 mod restore;
 mod retain;
+mod scan;
 mod stats;
 mod subscribe;
 #[cfg(test)]
@@ -58,12 +60,14 @@ use crate::store::contract::{Batch, BatchId, Capacity, QueueId, StoreEvent};
 use crate::time::{Mono, Now};
 use api::{ClientCommand, ClientEvent, CloseReason, ConnId};
 use effects::{Building, Waiters};
+use prepared::PreparedTable;
 use publish::Planned;
 use tick::Timer;
 use wills::PendingWill;
 
 pub use access::{AccessRules, SessionAccess};
 pub use effects::Effect;
+pub use prepared::PreparedStatus;
 pub use restore::RestoreError;
 pub use stats::{Gauges, QueueStatus, SessionStatus, Stats};
 pub(crate) use transact::Transactions;
@@ -85,6 +89,9 @@ pub struct Broker {
     named_batch: BatchId,
     /// Memory of all open transactions.
     transaction_bytes: u64,
+    prepared: PreparedTable,
+    /// The batch of the newest decision.
+    decided_batch: BatchId,
     /// A transaction is being carried out: nothing that it causes leaves before this batch is durable.
     committing: Option<BatchId>,
     router: Router,
@@ -137,6 +144,8 @@ impl Broker {
             named_queues: 0,
             named_batch: BatchId(0),
             transaction_bytes: 0,
+            prepared: PreparedTable::default(),
+            decided_batch: BatchId(0),
             committing: None,
             router: Router::new(),
             wills: HashMap::new(),
@@ -191,6 +200,8 @@ impl Broker {
             ClientCommand::Begin { tag, transaction } => self.begin(key, tag, transaction),
             ClientCommand::Act { tag, transaction, action } => self.act(key, tag, transaction, action),
             ClientCommand::Commit { tag, transaction } => self.commit(key, tag, transaction, now),
+            ClientCommand::Prepare { tag, transaction, xid } => self.prepare(key, tag, transaction, xid, now),
+            ClientCommand::Decide { tag, xid, commit } => self.decide_for(key, tag, &xid, commit, now),
             ClientCommand::Abort { tag, transaction } => self.abort(key, tag, transaction),
             ClientCommand::Received { delivery } => self.received(key, delivery, now),
             ClientCommand::Completed { delivery } => self.completed(key, delivery, now),

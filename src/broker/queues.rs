@@ -144,7 +144,9 @@ impl Broker {
 
     /// The message has left its queue.
     pub(super) fn forget_returns(&mut self, queue: QueueKey, seq: Seq) {
-        if let Owner::Group(key) = self.queues[queue as usize].owner()
+        let queue = &mut self.queues[queue as usize];
+        queue.settled_out_of_turn(seq);
+        if let Owner::Group(key) = queue.owner()
             && let Some(named) = self.groups[key as usize].as_named_mut()
         {
             named.forget(seq);

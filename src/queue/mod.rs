@@ -10,6 +10,7 @@
 //! *scratch* queue belongs to nobody who outlives this process; it is in the store for want of memory only, recovery throws it
 //! away, and once it is empty it is volatile again.
 
+mod ahead;
 pub mod expiry;
 pub mod group;
 pub mod named;
@@ -21,6 +22,7 @@ use crate::limits::{Overflow, QueueLimits};
 use crate::message::{DeliveryOptions, Message};
 use crate::store::contract::{BatchId, Page, QueueId, RecoveredQueue, Seq};
 use crate::time::Wall;
+use ahead::Ahead;
 use expiry::Pass;
 use overflow::Verdict;
 use window::{Budget, Entry, Window};
@@ -118,6 +120,8 @@ pub struct Queue {
     bytes: u64,
     unsettled: u32,
     load: Load,
+    /// What was taken out of turn; `None`: nothing ever was.
+    ahead: Option<Box<Ahead>>,
     spilled_since: Wall,
     /// The next pass over expired messages.
     pub(crate) pass: Pass,
@@ -148,6 +152,7 @@ impl Queue {
             bytes: 0,
             unsettled: 0,
             load: Load::Idle,
+            ahead: None,
             spilled_since: Wall(0),
             pass: Pass::None,
             counters: QueueCounters::default(),
@@ -474,8 +479,12 @@ impl Queue {
 
     /// A message that was handed out comes back to its place.
     pub fn give_back(&mut self, entry: Entry, budget: &mut Budget) {
-        assert!(self.unsettled > 0 && entry.seq < self.loaded_to, "only what was handed out comes back");
+        assert!(self.unsettled > 0, "only what was handed out comes back");
         self.unsettled -= 1;
+        if self.returned_out_of_turn(entry.seq) && entry.seq >= self.loaded_to {
+            return;
+        }
+        assert!(entry.seq < self.loaded_to, "what was handed out in turn lies below");
         let volatile = self.is_volatile();
         self.window.insert(entry, budget, volatile);
     }
@@ -547,16 +556,21 @@ impl Queue {
         self.load = Load::Idle;
         budget.unreserve(reserved);
         if stale {
+            self.page_is_over();
             return true;
         }
         assert!(page.next > from && page.next <= self.tail, "a page moves the cursor on, within the queue");
         for entry in page.entries {
             assert!((from..page.next).contains(&entry.seq), "a page holds what it says");
             self.spilled_since = entry.message.published();
+            if self.is_taken(entry.seq) {
+                continue;
+            }
             let entry = Entry { seq: entry.seq, message: entry.message, options: entry.options };
             self.window.push_back(entry, budget, false);
         }
         self.loaded_to = page.next;
+        self.page_is_over();
         true
     }
 

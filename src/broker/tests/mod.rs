@@ -8,6 +8,7 @@ mod expiry;
 mod groups;
 mod model;
 mod overflow;
+mod prepared;
 mod publish;
 mod qos2;
 mod queues;
@@ -15,6 +16,7 @@ mod restart;
 mod retained;
 mod store;
 mod transactions;
+mod walks;
 mod wills;
 
 use std::collections::BTreeMap;
