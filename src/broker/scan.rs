@@ -46,7 +46,7 @@ impl Broker {
     fn walk_one(&mut self, key: GroupKey, walker: &Taker, now: Now) -> bool {
         let Some(id) = walker.consumer else { return false };
         let queue_key = self.groups[key as usize].queue();
-        let Some(from) = self.consumer(key, walker.session, id).map(|consumer| consumer.scan) else {
+        let Some(from) = self.walker(key, walker.session, id).map(|consumer| consumer.scan) else {
             return false;
         };
         let Some(entry) = self.queues[queue_key as usize].next_waiting(from).cloned() else { return false };
@@ -72,7 +72,7 @@ impl Broker {
 
     fn look(&self, key: GroupKey, walker: &Taker, entry: &Entry, now: Now) -> Look {
         let Some(id) = walker.consumer else { return Look::Stop };
-        let Some(consumer) = self.consumer(key, walker.session, id) else { return Look::Stop };
+        let Some(consumer) = self.walker(key, walker.session, id) else { return Look::Stop };
         if consumer.browse.is_some_and(|end| entry.seq >= end) {
             return Look::Stop;
         }
@@ -94,7 +94,7 @@ impl Broker {
         }
     }
 
-    fn consumer(&self, key: GroupKey, session: SessionKey, id: ConsumerId) -> Option<&Consumer> {
+    fn walker(&self, key: GroupKey, session: SessionKey, id: ConsumerId) -> Option<&Consumer> {
         self.groups.get(key as usize)?.consumer(session, id)
     }
 
@@ -119,7 +119,7 @@ impl Broker {
         let queue = &self.queues[self.groups[key as usize].queue() as usize];
         let (loaded, tail) = (queue.spilled_from(), queue.tail());
         let next = queue.next_waiting(0).map(|_| ());
-        let Some(consumer) = self.consumer(key, walker.session, id) else { return };
+        let Some(consumer) = self.walker(key, walker.session, id) else { return };
         let Some(end) = consumer.browse.filter(|_| consumer.active && !consumer.browsed) else { return };
         let waits = next.is_some() && queue.next_waiting(consumer.scan).is_some_and(|entry| entry.seq < end);
         let more = loaded.max(consumer.scan) < end.min(tail);
@@ -141,7 +141,7 @@ impl Broker {
         }
         let (loaded, tail) = (queue.spilled_from(), queue.tail());
         let wanted = walkers.iter().filter_map(|walker| {
-            let consumer = self.consumer(key, walker.session, walker.consumer?)?;
+            let consumer = self.walker(key, walker.session, walker.consumer?)?;
             let session = &self.sessions[walker.session as usize];
             let has_seen = queue.next_waiting(consumer.scan).is_none();
             let may = match consumer.browse {
@@ -165,7 +165,7 @@ impl Broker {
         let mut walkers: Vec<(Taker, bool)> = self.groups[key as usize]
             .walkers()
             .filter(|walker| {
-                let consumer = walker.consumer.and_then(|id| self.consumer(key, walker.session, id));
+                let consumer = walker.consumer.and_then(|id| self.walker(key, walker.session, id));
                 consumer.is_some_and(|consumer| consumer.beyond() <= next)
             })
             .map(|walker| (walker, true))
@@ -188,7 +188,7 @@ impl Broker {
     ) {
         for (walker, walks) in walkers.iter_mut().filter(|(_, walks)| *walks) {
             let Some(id) = walker.consumer else { continue };
-            let beyond = self.consumer(key, walker.session, id).map_or(Seq::MAX, Consumer::beyond);
+            let beyond = self.walker(key, walker.session, id).map_or(Seq::MAX, Consumer::beyond);
             if entry.seq < beyond {
                 continue;
             }

@@ -1,4 +1,4 @@
-use super::queues::{QUEUE, consumer};
+use super::queues::consumer;
 use super::*;
 use crate::store::contract::Space;
 
@@ -134,7 +134,7 @@ fn a_crash_at_any_point_leaves_the_whole_or_nothing() {
                 rig.commit(1);
                 rig.turn();
             }
-            answered |=
+            let answered =
                 rig.heard.values().flatten().any(|event| {
                     matches!(event, ClientEvent::Transacted { outcome: TransactOutcome::Done, .. })
                 });
