@@ -1,5 +1,6 @@
 //! The admin interface: health, metrics and status over HTTP, on a Unix socket beside the store and, if asked for, on a
-//! loopback TCP address. It reads and never changes anything, but for jobs of the store on the socket (see [`store`]).
+//! loopback TCP address. It reads and never changes anything, but for jobs of the store and of queues on the socket (see
+//! [`store`] and [`desk`]).
 //!
 //! It runs on the side thread's runtime and asks the driver for a [`Status`] through a bounded channel; a driver that does not
 //! answer in time is reported as not live and costs nothing else. Bounds: [`guard::CONNECTIONS_MAX`] connections for each
@@ -7,6 +8,7 @@
 //! [`STATUS_REQUESTS_MAX`] requests that wait for the driver, [`STATUS_MILLIS_MAX`] for its answer.
 
 pub mod client;
+pub mod desk;
 pub mod guard;
 mod http;
 pub mod metrics;
@@ -102,10 +104,10 @@ pub async fn serve(
     source: StatusSource,
     shutdown: watch::Receiver<bool>,
 ) -> io::Result<()> {
-    serve_with_store(options, source, None, shutdown).await
+    serve_with_store(options, source, None, None, shutdown).await
 }
 
-/// As [`serve`], with the store's figures and jobs on the socket.
+/// As [`serve`], with the store's figures and jobs, and what concerns queues, on the socket.
 ///
 /// # Errors
 /// As [`serve`].
@@ -113,6 +115,7 @@ pub async fn serve_with_store(
     options: AdminOptions,
     source: StatusSource,
     tools: Option<StoreTools>,
+    desk: Option<desk::Desk>,
     shutdown: watch::Receiver<bool>,
 ) -> io::Result<()> {
     let local = socket::bind(&options.socket).await?;
@@ -123,6 +126,7 @@ pub async fn serve_with_store(
     tracing::info!(socket = %options.socket.display(), http = ?options.http, "the admin interface is up");
     let router = http::router(source);
     let owners = tools.map_or_else(|| router.clone(), |tools| router.clone().merge(store::router(tools)));
+    let owners = desk.map_or_else(|| owners.clone(), |desk| owners.clone().merge(desk::router(desk)));
     let on_socket = serve_on(local, owners, shutdown.clone());
     let on_address = async {
         match remote {

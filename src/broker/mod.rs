@@ -21,6 +21,7 @@ mod connect;
 mod consume;
 pub mod dead;
 mod deliver;
+pub mod desk;
 mod disconnect;
 mod effects;
 mod expiry;

@@ -73,6 +73,8 @@ pub struct Stats {
     pub dropped_new: u64,
     /// Queued copies that ended with their session.
     pub dropped_with_session: u64,
+    /// Queued copies that an operator removed.
+    pub purged: u64,
     /// Copies sent to browsers.
     pub browsed: u64,
     /// Messages that became dead letters.

@@ -5,6 +5,7 @@
 
 mod check;
 pub mod demo;
+mod queue;
 mod run;
 mod status;
 mod store;
@@ -54,6 +55,10 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Shows queues, links and store of a running broker.
     Status(status::StatusArgs),
+    /// Lists, inspects, empties and ends named queues of a running broker.
+    Queue(queue::QueueArgs),
+    /// Lists and decides prepared transactions of a running broker.
+    Txn(queue::TxnArgs),
     /// Figures, check, compaction and backup of the store, with a running broker or without.
     Store(store::StoreArgs),
 }
@@ -97,6 +102,8 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::check(&args),
         Command::Demo(args) => demo::run(args),
         Command::Status(args) => status::status(&args),
+        Command::Queue(args) => queue::queue(&args),
+        Command::Txn(args) => queue::txn(&args),
         Command::Store(args) => store::store(&args),
     };
     done.unwrap_or_else(|error| {

@@ -6,6 +6,7 @@
 
 mod accept;
 mod connection;
+mod desk;
 mod flush;
 mod ports;
 mod shell;
@@ -75,8 +76,10 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let shell = Rc::new(Shell::new(hub, store, clock, settings.limits.store_queue_bytes_max));
     let (port_tx, port_rx) = mpsc::channel(PORT_REQUESTS_MAX);
     let (source, status_rx) = admin::status_channel();
+    let (desk, desk_rx) = admin::desk::channel();
     let (stop_tx, stop) = watch::channel(false);
-    let parts = SideParts { ports: port_tx, tools, source, stop, clock: LinkClock { started, timeline } };
+    let parts =
+        SideParts { ports: port_tx, tools, desk, source, stop, clock: LinkClock { started, timeline } };
     let side = side::start(&settings, parts).context("the side thread could not start")?;
     let reporter = status::Reporter::new(&settings, side.links(), set_aside);
 
@@ -84,6 +87,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     tokio::task::spawn_local(flush::timers(Rc::clone(&shell)));
     tokio::task::spawn_local(flush::store_events(Rc::clone(&shell), wake));
     tokio::task::spawn_local(ports::serve(Rc::clone(&shell), port_rx));
+    tokio::task::spawn_local(desk::serve(Rc::clone(&shell), desk_rx));
     tokio::task::spawn_local(status::serve(Rc::clone(&shell), reporter, status_rx));
     let accepting: Vec<_> = listeners
         .into_iter()

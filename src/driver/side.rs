@@ -9,6 +9,7 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{oneshot, watch};
 use tracing::{error, warn};
 
+use crate::admin::desk::Desk;
 use crate::admin::{self, AdminOptions, StatusSource};
 use crate::bridge::{LinkClock, LinkConfig, LinkStatus, run_link};
 use crate::port::PortRequests;
@@ -32,6 +33,8 @@ pub struct SideParts {
     pub ports: PortRequests,
     /// For the admin interface.
     pub tools: StoreTools,
+    /// For the admin interface too.
+    pub desk: Desk,
     /// Where the admin interface gets its snapshots.
     pub source: StatusSource,
     /// Becomes true when everything is to stop.
@@ -79,10 +82,11 @@ async fn run(
         tasks.spawn_local(run_link(config, parts.ports.clone(), status, parts.clock, parts.stop.clone()));
     }
     let (source, tools, mut stop) = (parts.source, Some(parts.tools), parts.stop);
+    let desk = Some(parts.desk);
     let shutdown = stop.clone();
     tasks.spawn_local(async move {
         let socket = admin.socket.clone();
-        if let Err(error) = admin::serve_with_store(admin, source, tools, shutdown).await {
+        if let Err(error) = admin::serve_with_store(admin, source, tools, desk, shutdown).await {
             error!(%error, socket = %socket.display(), "the admin interface is not available; clients are served all the same");
         }
     });

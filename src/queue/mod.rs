@@ -11,6 +11,7 @@
 //! away, and once it is empty it is volatile again.
 
 mod ahead;
+mod counters;
 pub mod expiry;
 pub mod group;
 pub mod named;
@@ -23,6 +24,7 @@ use crate::message::{DeliveryOptions, Message};
 use crate::store::contract::{BatchId, Page, QueueId, RecoveredQueue, Seq};
 use crate::time::Wall;
 use ahead::Ahead;
+pub use counters::QueueCounters;
 use expiry::Pass;
 use overflow::Verdict;
 use window::{Budget, Entry, Window};
@@ -58,31 +60,12 @@ pub enum Discard {
     Expired,
     /// It made room for a newer one, or found no room.
     Full,
-    /// It went on to a member's own queue.
+    /// It went on to another queue.
     Moved,
+    /// An operator removed it.
+    Purged,
     /// Its consumer may not read it any more.
     Denied,
-}
-
-/// What happened to a queue's messages; only ever grows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct QueueCounters {
-    /// Joined the queue.
-    pub enqueued: u64,
-    /// Taken by a consumer.
-    pub delivered: u64,
-    /// Refused by a consumer, and done with all the same.
-    pub refused: u64,
-    /// Not delivered in time.
-    pub expired: u64,
-    /// Not delivered because its consumer may not read it any more.
-    pub denied: u64,
-    /// Dropped after they had joined, to make room.
-    pub dropped_oldest: u64,
-    /// Dropped before they joined, for lack of room.
-    pub dropped_new: u64,
-    /// Went on to a member's own queue.
-    pub moved: u64,
 }
 
 /// Where a page request stands.
@@ -440,12 +423,7 @@ impl Queue {
         let volatile = self.is_volatile();
         let entry = self.window.remove(at, budget, volatile)?;
         self.leave(entry.message.size());
-        match cause {
-            Discard::Expired => self.counters.expired += 1,
-            Discard::Full => self.counters.dropped_oldest += 1,
-            Discard::Moved => self.counters.moved += 1,
-            Discard::Denied => self.counters.denied += 1,
-        }
+        self.counters.count(cause);
         Some(entry)
     }
 
@@ -592,8 +570,7 @@ impl Queue {
         assert!(!self.is_volatile() || !self.is_spilled(), "a volatile queue is never spilled");
         let memory: usize = self.window.iter().map(|entry| window::entry_memory(&entry.message)).sum();
         assert_eq!(memory, self.window.memory(), "I4: the window's memory");
-        let c = &self.counters;
-        let gone = c.delivered + c.refused + c.expired + c.dropped_oldest + c.moved + c.denied;
-        assert_eq!(gone + self.messages, c.enqueued, "I4: every message is accounted for");
+        let gone = self.counters.gone();
+        assert_eq!(gone + self.messages, self.counters.enqueued, "I4: every message is accounted for");
     }
 }

@@ -12,6 +12,7 @@ mod links;
 mod overflow;
 mod process;
 mod qos;
+mod queues;
 mod redelivery;
 mod retained;
 mod sessions;

@@ -4,6 +4,7 @@ mod access;
 mod connect;
 mod dead;
 mod delivery;
+mod desk;
 mod expiry;
 mod groups;
 mod model;
