@@ -103,10 +103,14 @@ impl Broker {
         self.effects.push(Effect::Load(PageRequest { queue: id, from, bytes_max, messages_max }));
     }
 
-    /// Asks for a page that is looked at and thrown away, if there is memory for it now; a walker asks again whenever its queue
-    /// is served.
+    /// Asks for a page that is looked at and thrown away, now or when there is memory for it.
     pub(super) fn ask_probe(&mut self, key: QueueKey, from: Seq) {
-        let Some(page) = self.page_size() else { return };
+        let Some(page) = self.page_size() else {
+            let wanted = self.queue_ref(key);
+            self.queues[key as usize].set_wanted(true);
+            self.loads_wanted.push_back(wanted);
+            return;
+        };
         self.budget.reserve(page.memory());
         self.loads += 1;
         self.stats.loads += 1;
@@ -187,6 +191,7 @@ impl Broker {
                 self.request_load(wanted.key);
             } else {
                 self.refill(wanted.key);
+                self.probe_again(wanted.key);
             }
             if self.queues[wanted.key as usize].load() == Load::Wanted {
                 return;

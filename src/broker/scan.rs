@@ -9,9 +9,9 @@
 use crate::broker::Broker;
 use crate::broker::api::{ClientEvent, ConsumerId, Delivery};
 use crate::message::{Message, Qos};
-use crate::queue::Load;
 use crate::queue::group::{Consumer, GroupKey, Taker};
 use crate::queue::window::Entry;
+use crate::queue::{Load, Owner, QueueKey};
 use crate::session::SessionKey;
 use crate::store::contract::{Page, Seq};
 use crate::time::Now;
@@ -153,6 +153,16 @@ impl Broker {
         });
         if let Some(from) = wanted.min() {
             self.ask_probe(queue_key, from);
+        }
+    }
+
+    /// A page that walkers want may be asked for again.
+    pub(super) fn probe_again(&mut self, queue: QueueKey) {
+        if let Owner::Group(key) = self.queues[queue as usize].owner()
+            && self.groups[key as usize].has_walkers()
+        {
+            let walkers: Vec<Taker> = self.groups[key as usize].walkers().collect();
+            self.probe_for(key, &walkers);
         }
     }
 
