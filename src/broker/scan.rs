@@ -191,7 +191,7 @@ impl Broker {
     fn look_beyond(
         &mut self,
         key: GroupKey,
-        queue_key: u32,
+        queue_key: QueueKey,
         walkers: &mut [(Taker, bool)],
         entry: &Entry,
         now: Now,

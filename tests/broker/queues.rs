@@ -29,7 +29,7 @@ fn jobs(topic: &str, range: std::ops::Range<u32>) -> impl Iterator<Item = Messag
 
 /// Runs `tidegate` on the gateway's folder; its answer as JSON.
 fn tidegate(gateway: &Gateway, arguments: &[&str]) -> Value {
-    let folder = gateway.folder().to_str().unwrap().to_owned();
+    let folder = gateway.folder().join("data").to_str().unwrap().to_owned();
     let all: Vec<&str> = arguments.iter().copied().chain(["--json", "--data-dir", &folder]).collect();
     let done = run_program(&all, Path::new(&folder));
     assert!(done.status.success(), "{arguments:?}: {done:?}");
