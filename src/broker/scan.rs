@@ -172,11 +172,17 @@ impl Broker {
         let (from, next) = (page.from, page.next);
         let Some(entries) = self.queues[queue_key as usize].end_probe(page, &mut self.budget) else { return };
         self.loads -= 1;
+        let queue = &self.queues[queue_key as usize];
+        let loaded = queue.spilled_from();
         let mut walkers: Vec<(Taker, bool)> = self.groups[key as usize]
             .walkers()
             .filter(|walker| {
                 let consumer = walker.consumer.and_then(|id| self.walker(key, walker.session, id));
-                consumer.is_some_and(|consumer| consumer.beyond() <= next)
+                consumer.is_some_and(|consumer| {
+                    // A browser sees everything in order, so what is in memory comes first.
+                    let is_ready = consumer.browse.is_none() || queue.next_waiting(consumer.scan).is_none();
+                    is_ready && (from..=next).contains(&consumer.beyond().max(loaded))
+                })
             })
             .map(|walker| (walker, true))
             .collect();
@@ -184,7 +190,7 @@ impl Broker {
             self.look_beyond(key, queue_key, &mut walkers, &entry, now);
         }
         for (walker, _) in walkers.iter().filter(|(_, walks)| *walks) {
-            self.has_looked(key, walker, from, next);
+            self.has_looked(key, walker, next);
         }
     }
 
@@ -206,7 +212,7 @@ impl Broker {
                 Look::Pass => {}
                 Look::Stop => {
                     *walks = false;
-                    self.has_looked(key, walker, 0, entry.seq);
+                    self.has_looked(key, walker, entry.seq);
                 }
                 Look::Copy => self.send_copy(walker.session, id, &entry.message),
                 Look::Take => {
@@ -219,11 +225,9 @@ impl Broker {
     }
 
     /// The walker has seen everything below `to` that is beyond the window.
-    fn has_looked(&mut self, key: GroupKey, walker: &Taker, from: Seq, to: Seq) {
+    fn has_looked(&mut self, key: GroupKey, walker: &Taker, to: Seq) {
         let Some(id) = walker.consumer else { return };
-        if let Some(consumer) = self.groups[key as usize].consumer_mut(walker.session, id)
-            && consumer.beyond() >= from
-        {
+        if let Some(consumer) = self.groups[key as usize].consumer_mut(walker.session, id) {
             consumer.probe = consumer.probe.max(to);
             if consumer.browse.is_some() {
                 consumer.scan = consumer.scan.max(to);
