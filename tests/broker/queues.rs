@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::Value;
-use tidegate_mqtt::ReasonCode;
-use tidegate_mqtt::packet::PacketType;
+use tidegate_mqtt::{PacketType, ReasonCode};
 
 use crate::harness::{
     Client, Gateway, GatewayOptions, Login, Message, PATIENCE, SHORT, Version, eventually, run_program,
