@@ -216,6 +216,14 @@ pub enum ClientCommand {
         /// Back to its place. If it comes back too often, and otherwise anyway, it goes to the dead-letter queue.
         requeue: bool,
     },
+    /// The client will never be able to take a delivery: it is done with, and `message`, which is the one that was delivered, goes
+    /// to the dead-letter queue in the same commit, if that takes it.
+    DeadLetter {
+        /// The delivery.
+        delivery: DeliveryId,
+        /// As it was delivered.
+        message: Message,
+    },
     /// Starts a consumer. Answered with `Consuming`, before its first delivery.
     Consume(Box<ConsumeRequest>),
     /// Ends a consumer. Answered with `Cancelled`, after its last delivery.

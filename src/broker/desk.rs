@@ -211,7 +211,9 @@ impl Broker {
 /// The queue that a dead letter comes from.
 fn origin(message: &Message) -> Option<&str> {
     let user = &message.properties()?.user;
-    user.iter().rev().find(|(name, _)| &**name == ORIGIN).map(|(_, value)| &**value)
+    let origin = user.iter().rev().find(|(name, _)| &**name == ORIGIN).map(|(_, value)| &**value);
+    // The queue of a link belongs to the link alone.
+    origin.filter(|name| !name.starts_with('$'))
 }
 
 /// The message without the story of its death.

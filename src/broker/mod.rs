@@ -194,6 +194,7 @@ impl Broker {
             ClientCommand::Settle { delivery, accepted: true } => self.settle(key, delivery, true, now),
             ClientCommand::Settle { delivery, accepted: false } => self.reject_for_good(key, delivery, now),
             ClientCommand::Reject { delivery, requeue } => self.reject(key, delivery, requeue, now),
+            ClientCommand::DeadLetter { delivery, message } => self.poison(key, delivery, &message, now),
             ClientCommand::Consume(request) => self.consume(key, *request, now),
             ClientCommand::Cancel { tag, consumer, requeue } => {
                 self.cancel(key, tag, consumer, requeue, now);

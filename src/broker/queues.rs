@@ -113,7 +113,7 @@ impl Broker {
     }
 
     /// What is known of the queue behind `topic`.
-    fn queue_def(&self, topic: &str) -> QueueDef {
+    pub(super) fn queue_def(&self, topic: &str) -> QueueDef {
         let name = topic.strip_prefix(QUEUE_PREFIX).unwrap_or(topic);
         let found = self.limits.queue_defs.iter().find(|def| pattern_matches(&def.name, name));
         found.cloned().unwrap_or_else(|| QueueDef { limits: self.limits.queue, ..QueueDef::default() })
