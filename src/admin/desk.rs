@@ -121,7 +121,7 @@ pub struct Desk {
 
 /// Makes both ends.
 #[must_use]
-pub fn channel() -> (Desk, DeskRequests) {
+pub fn desk_channel() -> (Desk, DeskRequests) {
     let (requests, receiver) = mpsc::channel(REQUESTS_MAX);
     (Desk { requests }, receiver)
 }

@@ -85,7 +85,7 @@ async fn serve(settings: Settings, access: Access, reload: Reload) -> anyhow::Re
     let (port_tx, port_rx) = mpsc::channel(PORT_REQUESTS_MAX);
     let (source, status_rx) = admin::status_channel();
     let (reloads, requests) = admin::reload::reload_channel();
-    let (desk, desk_rx) = admin::desk::channel();
+    let (desk, desk_rx) = admin::desk::desk_channel();
     let (stop_tx, stop) = watch::channel(false);
     let parts = SideParts {
         ports: port_tx,
