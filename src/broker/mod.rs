@@ -36,8 +36,9 @@ mod retain;
 mod scan;
 mod stats;
 mod subscribe;
+mod sys;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 #[cfg(test)]
 mod tests_hold;
 mod tick;
@@ -121,6 +122,7 @@ pub struct Broker {
     failed: bool,
     stopping: bool,
     stats: Stats,
+    sys: sys::SysTopics,
 }
 
 impl Broker {
@@ -167,6 +169,7 @@ impl Broker {
             failed: false,
             stopping: false,
             stats: Stats::default(),
+            sys: sys::SysTopics::default(),
         }
     }
 
