@@ -54,6 +54,7 @@ impl Adapter {
             // Answers to commands that MQTT has no packets for.
             ClientEvent::Consuming { .. }
             | ClientEvent::Cancelled { .. }
+            | ClientEvent::BrowseEnd { .. }
             | ClientEvent::Transacted { .. } => Ok(()),
             ClientEvent::Refused(refusal) => {
                 self.connection.refuse(out, refusal_code(refusal), ());
