@@ -9,6 +9,7 @@
 mod harness;
 
 mod browser;
+mod clients;
 mod device;
 mod reader;
 mod tools;

@@ -19,16 +19,7 @@ impl Tools {
     /// # Panics
     /// Something is missing in CI, without `TIDEGATE_ALLOW_SKIP=1`.
     pub fn find() -> Option<Self> {
-        match Self::look() {
-            Ok(tools) => Some(tools),
-            Err(missing) => {
-                let allowed = std::env::var_os("TIDEGATE_ALLOW_SKIP").is_some_and(|value| value == "1");
-                let in_ci = std::env::var_os("CI").is_some();
-                assert!(allowed || !in_ci, "{missing}; see tests/README.md");
-                eprintln!("SKIPPED, NOTHING WAS TESTED: {missing}; see tests/README.md");
-                None
-            }
-        }
+        found_or_skipped(Self::look())
     }
 
     fn look() -> Result<Self, String> {
@@ -45,15 +36,10 @@ impl Tools {
     }
 }
 
-/// A Chromium, if there is one; its absence is told like that of the others.
+/// A Chromium. A missing one is treated as in [`Tools::find`].
 pub fn chromium() -> Option<PathBuf> {
-    let found = ["chromium", "chromium-browser", "google-chrome"].iter().find_map(|name| program(name).ok());
-    if found.is_none() {
-        let allowed = std::env::var_os("TIDEGATE_ALLOW_SKIP").is_some_and(|value| value == "1");
-        assert!(allowed || std::env::var_os("CI").is_none(), "chromium is missing; see tests/README.md");
-        eprintln!("SKIPPED, NOTHING WAS TESTED: chromium is missing; see tests/README.md");
-    }
-    found
+    let known = ["chromium", "chromium-browser", "google-chrome"];
+    found_or_skipped(known.iter().find_map(|name| program(name).ok()).ok_or("chromium is missing".to_owned()))
 }
 
 /// The bundle of MQTT.js for browsers, of the package that node finds.
@@ -63,6 +49,33 @@ pub fn mqtt_js_bundle(node: &PathBuf) -> String {
     let output = Command::new(node).args(["-e", find]).output().expect("node runs");
     let path = String::from_utf8(output.stdout).expect("a path");
     std::fs::read_to_string(path.trim()).expect("the package holds its bundle for browsers")
+}
+
+fn found_or_skipped<T>(found: Result<T, String>) -> Option<T> {
+    found
+        .inspect_err(|missing| {
+            let allowed = std::env::var_os("TIDEGATE_ALLOW_SKIP").is_some_and(|value| value == "1");
+            let in_ci = std::env::var_os("CI").is_some();
+            assert!(allowed || !in_ci, "{missing}; see tests/README.md");
+            eprintln!("SKIPPED, NOTHING WAS TESTED: {missing}; see tests/README.md");
+        })
+        .ok()
+}
+
+/// Publisher and subscriber of Eclipse Paho for C. Missing ones are treated as in [`Tools::find`].
+pub fn paho_c() -> Option<(PathBuf, PathBuf)> {
+    found_or_skipped(program("paho_c_pub").and_then(|publisher| Ok((publisher, program("paho_c_sub")?))))
+}
+
+/// A node that finds the package node-red. A missing one is treated as in [`Tools::find`].
+pub fn node_red() -> Option<PathBuf> {
+    found_or_skipped(program("node").and_then(|node| {
+        works(
+            Command::new(&node).args(["-e", "require.resolve('node-red')"]),
+            "the package node-red for node",
+        )?;
+        Ok(node)
+    }))
 }
 
 fn program(name: &str) -> Result<PathBuf, String> {
