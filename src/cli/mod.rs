@@ -139,7 +139,7 @@ mod tests {
         let Command::Run(args) = Cli::try_parse_from(line).unwrap().command else { panic!("not run") };
         let settings = args.load().unwrap().settings;
         assert_eq!(settings.store_path, PathBuf::from("/tmp/x/tidegate.db"));
-        assert_eq!(settings.listeners[0].addr.port(), 0);
+        assert_eq!(settings.listeners[0].addr().unwrap().port(), 0);
         assert_eq!(settings.log.level, "debug");
     }
 

@@ -28,13 +28,44 @@ pub struct Raw {
     pub log: RawLog,
 }
 
+/// Whether a client shows a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RawClientCertificate {
+    None,
+    Optional,
+    Required,
+}
+
+/// What of a client's certificate becomes its user name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RawCertificateUser {
+    Cn,
+    Subject,
+    San,
+}
+
 /// `[[listener]]`
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RawListener {
     pub url: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow_anonymous_remote: Option<String>,
+    pub connections_max: Bound<Count>,
+    pub proxy_protocol: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cert_file: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_file: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_ca_file: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_cert: Option<RawClientCertificate>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_from_cert: Option<RawCertificateUser>,
+    pub trailing_lf: bool,
 }
 
 /// `[store]`
@@ -206,6 +237,23 @@ pub enum RawLogFormat {
 pub struct RawLog {
     pub level: String,
     pub format: RawLogFormat,
+}
+
+impl Default for RawListener {
+    fn default() -> Self {
+        Self {
+            url: String::new(),
+            allow_anonymous_remote: None,
+            connections_max: Bound(None),
+            proxy_protocol: false,
+            cert_file: None,
+            key_file: None,
+            client_ca_file: None,
+            client_cert: None,
+            user_from_cert: None,
+            trailing_lf: false,
+        }
+    }
 }
 
 impl Default for RawStore {

@@ -218,9 +218,9 @@ fn beside_others(
 fn is_ours(address: &Address, listeners: &[Listener]) -> bool {
     let ip = if address.host == "localhost" { "127.0.0.1" } else { &address.host };
     let Ok(ip) = ip.parse::<std::net::IpAddr>() else { return false };
-    listeners.iter().any(|l| {
-        let all_of_this_machine = l.addr.ip().is_unspecified() && ip.is_loopback();
-        l.addr.port() == address.port && (l.addr.ip() == ip || all_of_this_machine)
+    listeners.iter().filter_map(Listener::addr).any(|addr| {
+        let all_of_this_machine = addr.ip().is_unspecified() && ip.is_loopback();
+        addr.port() == address.port && (addr.ip() == ip || all_of_this_machine)
     })
 }
 
