@@ -10,6 +10,7 @@
 mod deadlines;
 mod output;
 mod peer;
+mod stomp;
 #[cfg(test)]
 mod tests;
 mod turn;
@@ -180,11 +181,11 @@ impl Hub {
     /// A client's socket was accepted, and what comes before the protocol (TLS, say) is done. `None`: the limit is reached, close
     /// it.
     pub fn open(&mut self, protocol: Protocol, origin: Origin, now: Now) -> Option<ConnId> {
-        let room = self.slots.len() < self.limits.connections_max as usize;
-        let Some(peer) = room.then(|| Peer::new(protocol, &self.limits, now)).flatten() else {
+        if self.slots.len() >= self.limits.connections_max as usize {
             self.traffic.refused_connections += 1;
             return None;
-        };
+        }
+        let peer = Peer::new(protocol, &origin, &self.limits, now);
         self.traffic.accepted += 1;
         let deadline = peer.deadline().unwrap_or(now.mono);
         let id = self.add(peer, Some(origin));
@@ -242,6 +243,7 @@ impl Hub {
             return Turn::End;
         }
         self.take_in(key, input, now);
+        self.note_deadline(key);
         self.bound_read_buffers(now);
         self.finish_turn(now);
         let Some(key) = self.key(id) else { return Turn::End };
@@ -268,7 +270,11 @@ impl Hub {
                 let used = self.feed(key, input, None, now);
                 return self.keep(key, &input[used..]);
             }
-            let missing = slot.need.saturating_sub(slot.partial.len()).max(1);
+            let mut missing = slot.need.saturating_sub(slot.partial.len()).max(1);
+            if missing == 1 && matches!(slot.peer, Peer::Stomp(_)) {
+                // How much is missing is not known: the end of a line is looked for.
+                missing = input.len();
+            }
             let (part, rest) = input.split_at(missing.min(input.len()));
             input = rest;
             self.append(key, part);
@@ -326,6 +332,10 @@ impl Hub {
                         return bytes.len();
                     }
                 }
+                Step::Branch { used, branch, command } => {
+                    at += used;
+                    self.branch_command(key, branch, command, now);
+                }
                 Step::Answered { used } => at += used,
                 Step::Incomplete { need } => {
                     slot.need = need;
@@ -358,6 +368,10 @@ impl Hub {
             self.list_deadline(key, now.mono.plus_millis(ENDING_MILLIS_MAX));
             self.mark_dirty(key);
         } else if hangs_up && self.broker.stats().refused_quota > refused {
+            if matches!(self.slots[key].peer, Peer::Stomp(_)) {
+                self.refuse_sender(key, now);
+                return false;
+            }
             // What follows must not overtake the message that its client keeps.
             self.end_unasked(key, now);
             return true;
@@ -408,6 +422,7 @@ impl Hub {
     /// Nothing more is read from the connection, and the broker is told that it is lost.
     fn end_unasked(&mut self, key: usize, now: Now) {
         self.forget_input(key);
+        self.end_branches(key, now);
         let slot = &mut self.slots[key];
         slot.ending = true;
         let (id, attached) = (slot.id, std::mem::take(&mut slot.attached));
@@ -430,6 +445,7 @@ impl Hub {
     /// The socket is closed: the connection is forgotten.
     pub fn closed(&mut self, id: ConnId, now: Now) {
         let Some(key) = self.key(id) else { return };
+        self.end_branches(key, now);
         let mut slot = self.slots.remove(key);
         self.traffic.closed += 1;
         self.outbox_bytes -= slot.outbox.len() as u64;

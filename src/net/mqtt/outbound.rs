@@ -50,6 +50,8 @@ impl Adapter {
                 Some(id) => self.connection.unsuback(out, id, existed.iter().map(unsuback_code), ()),
                 None => Ok(()),
             },
+            // MQTT has no such question.
+            ClientEvent::Synced { .. } => Ok(()),
             ClientEvent::Refused(refusal) => {
                 self.connection.refuse(out, refusal_code(refusal), ());
                 Ok(())

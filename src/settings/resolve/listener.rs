@@ -29,7 +29,6 @@ pub fn listeners(raw: &mut Vec<RawListener>, check: &Check<'_>) -> Result<Vec<Li
     for (index, raw) in raw.iter_mut().enumerate() {
         let at = At { at: format!("listener[{index}]"), check };
         let listener = listener(raw, &at)?;
-        at.implemented(&listener)?;
         at.may_be_reached(raw, &listener)?;
         at.beside_others(&listener, &listeners)?;
         listeners.push(listener);
@@ -152,15 +151,6 @@ impl At<'_> {
             }
             None => Ok(()),
         }
-    }
-
-    /// What the configuration can say and this build cannot do.
-    fn implemented(&self, listener: &Listener) -> Result<(), SettingsError> {
-        if listener.protocol == Some(Protocol::Stomp) {
-            let scheme = listener.url.split("://").next().unwrap_or_default();
-            return self.fail("url", format!("{scheme}:// listeners are not in this build; it serves MQTT"));
-        }
-        Ok(())
     }
 
     /// This build has no authentication but by certificates, so an address beyond this machine needs the operator's explicit word.
