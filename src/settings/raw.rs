@@ -23,6 +23,8 @@ pub struct Raw {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub queue_rule: Vec<RawQueueRule>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub queue_def: Vec<RawQueueDef>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub bridge: Vec<RawBridge>,
     pub admin: RawAdmin,
     pub log: RawLog,
@@ -112,6 +114,7 @@ pub struct RawLimits {
     pub inflight_bytes_max: Size,
     pub queue_memory_max: Size,
     pub queue_window_max: Size,
+    pub named_queues_max: Count,
     pub outbox_high: Size,
     pub outbox_max: Size,
     pub outboxes_max: Size,
@@ -151,6 +154,23 @@ pub struct RawQueueRule {
     pub bytes_max: Option<Bound<Size>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overflow: Option<RawOverflow>,
+}
+
+/// `[[queue_def]]`; bounds that are absent are taken from `[queue]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawQueueDef {
+    pub name: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub bind: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub messages_max: Option<Bound<Count>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_max: Option<Bound<Size>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub overflow: Option<RawOverflow>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub redeliveries_max: Option<Bound<Count>>,
 }
 
 /// `[[bridge]]`
@@ -302,6 +322,7 @@ impl Default for RawLimits {
             inflight_bytes_max: Size(limits.inflight_bytes_max.into()),
             queue_memory_max: Size(limits.queue_memory_bytes_max),
             queue_window_max: Size(limits.queue_window_bytes_max.into()),
+            named_queues_max: Count(limits.named_queues_max.into()),
             outbox_high: Size(limits.outbox_high_bytes.into()),
             outbox_max: Size(limits.outbox_bytes_max.into()),
             outboxes_max: Size(limits.outboxes_bytes_max),

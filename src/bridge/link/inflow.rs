@@ -60,6 +60,8 @@ impl Link {
             ClientEvent::Released { .. }
             | ClientEvent::Unsubscribed { .. }
             | ClientEvent::Synced { .. }
+            | ClientEvent::Consuming { .. }
+            | ClientEvent::Cancelled { .. }
             | ClientEvent::DeliverRelease { .. } => {}
         }
         Ok(())

@@ -50,8 +50,10 @@ impl Adapter {
                 Some(id) => self.connection.unsuback(out, id, existed.iter().map(unsuback_code), ()),
                 None => Ok(()),
             },
-            // MQTT has no such question.
-            ClientEvent::Synced { .. } => Ok(()),
+            // Answers to commands that MQTT has no packets for.
+            ClientEvent::Consuming { .. } | ClientEvent::Cancelled { .. } | ClientEvent::Synced { .. } => {
+                Ok(())
+            }
             ClientEvent::Refused(refusal) => {
                 self.connection.refuse(out, refusal_code(refusal), ());
                 Ok(())

@@ -204,8 +204,11 @@ pub(super) fn delivered<'m>(delivery: &'m Delivery, client: &str, now: Now, out:
     if delivery.retain {
         out.push(known("retained", "true"));
     }
-    if delivery.duplicate {
+    if delivery.duplicate || delivery.redeliveries > 0 {
         out.push(known("redelivered", "true"));
+    }
+    if delivery.redeliveries > 0 {
+        out.push(("redelivery-count".into(), delivery.redeliveries.to_string().into()));
     }
     if let Some(properties) = message.properties() {
         out.extend(properties.user.iter().map(|(name, value)| {

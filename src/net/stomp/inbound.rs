@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 
-use tidegate_stomp::connection::{Ack, Connect, Event, Failure, ReceiptTag, Send, Subscribe, SubscriptionTag};
+use tidegate_stomp::connection::{
+    Ack, Connect, Event, Failure, ReceiptTag, Send, Subscribe, SubscriptionTag,
+};
 use tidegate_stomp::{AckMode, Headers};
 
 use super::destination::{Destination, DestinationError};
@@ -121,10 +123,8 @@ impl Adapter {
         traffic: &mut Traffic,
     ) -> Result<(), Refused> {
         let topic = Destination::parse(&send.destination)?.topic(&self.client)?;
-        let head = crossing::head(&send.headers, &self.client, now).map_err(|error| Refused {
-            message: "a header is not valid",
-            detail: error.to_string(),
-        })?;
+        let head = crossing::head(&send.headers, &self.client, now)
+            .map_err(|error| Refused { message: "a header is not valid", detail: error.to_string() })?;
         if send.transaction.is_some() {
             return Err(Refused::because("transactions are not available"));
         }
@@ -264,7 +264,8 @@ impl Adapter {
         receipt: Option<ReceiptTag>,
         headers: &Headers<'_>,
     ) {
-        let delete = ["durable", "persistent"].iter().any(|name| headers.get(name).as_deref() == Some("true"));
+        let delete =
+            ["durable", "persistent"].iter().any(|name| headers.get(name).as_deref() == Some("true"));
         match self.subscriptions.remove(subscription) {
             Ended::Shared | Ended::Unknown => self.sync(receipt),
             Ended::Last(_, Source::Topic(filter)) => {
@@ -337,7 +338,10 @@ fn flag(headers: &Headers<'_>, names: &[&str]) -> Result<bool, Refused> {
     match value {
         value if value.eq_ignore_ascii_case("true") => Ok(true),
         value if value.eq_ignore_ascii_case("false") => Ok(false),
-        _ => Err(Refused { message: "a header is not valid", detail: [names[0], " is neither true nor false"].concat() }),
+        _ => Err(Refused {
+            message: "a header is not valid",
+            detail: [names[0], " is neither true nor false"].concat(),
+        }),
     }
 }
 

@@ -14,6 +14,7 @@ mod crossing;
 mod destination;
 mod inbound;
 mod outbound;
+mod selecting;
 mod settling;
 mod subscriptions;
 

@@ -41,7 +41,9 @@ impl Adapter {
             ClientEvent::Subscribed { tag, outcomes } => {
                 self.answer(branch, tag, outcomes.iter().find_map(subscribe_fault), to);
             }
-            ClientEvent::Consuming { tag, outcome, .. } => self.answer(branch, tag, consume_fault(outcome), to),
+            ClientEvent::Consuming { tag, outcome, .. } => {
+                self.answer(branch, tag, consume_fault(outcome), to)
+            }
             ClientEvent::Unsubscribed { tag, .. }
             | ClientEvent::Cancelled { tag, .. }
             | ClientEvent::Synced { tag } => self.answer(branch, tag, None, to),
@@ -96,9 +98,11 @@ impl Adapter {
         let opens = |asked: &&Waiting| asked.branch == branch && matches!(asked.what, Asked::Open(_));
         let Some(asked) = self.waiting.iter().find(opens).copied() else { return };
         if !connected.session_present {
-            let end = ClientCommand::Disconnect { with_will: false, expiry: Some(SessionExpiry::WithConnection) };
+            let end =
+                ClientCommand::Disconnect { with_will: false, expiry: Some(SessionExpiry::WithConnection) };
             self.commands.push_back((branch, end));
-            let unknown = "there is no such durable subscription: subscribe to a topic with durable:true first";
+            let unknown =
+                "there is no such durable subscription: subscribe to a topic with durable:true first";
             self.answer(branch, asked.tag, Some(unknown), to);
         }
     }
@@ -165,9 +169,9 @@ impl Adapter {
         if self.subscribing == 0 {
             return;
         }
-        let asked = self.waiting.iter_mut().find(|asked| {
-            matches!(asked.what, Asked::Subscribe(tag) | Asked::Open(tag) if tag == subscription)
-        });
+        let asked = self.waiting.iter_mut().find(
+            |asked| matches!(asked.what, Asked::Subscribe(tag) | Asked::Open(tag) if tag == subscription),
+        );
         if let Some(receipt) = asked.and_then(|asked| asked.receipt.take()) {
             self.connection.receipt(to.outbox.writer(to.pool), receipt);
         }

@@ -3,6 +3,7 @@
 mod bridge;
 mod limits;
 mod listener;
+mod queues;
 
 use std::fmt::Display;
 use std::net::SocketAddr;
