@@ -242,6 +242,11 @@ impl Stomp {
         std::mem::take(&mut self.buffer)
     }
 
+    /// Does not read for a while.
+    pub fn bytes_pause(&self, time: Duration) {
+        std::thread::sleep(time);
+    }
+
     /// A receipt that no other frame of the connection has.
     fn next_receipt(&mut self) -> String {
         self.receipts += 1;

@@ -225,7 +225,7 @@ fn a051_frames_may_arrive_in_any_pieces() {
     let gateway = gateway();
     let mut client = Stomp::open(stomp(&gateway));
     client.subscribe("s", "a039", "auto");
-    let mut check = |client: &mut Stomp| {
+    let check = |client: &mut Stomp| {
         let (mut receipt, mut message) = (false, false);
         while !(receipt && message) {
             let frame = client.frame();

@@ -16,9 +16,21 @@ mod headers;
 mod sending;
 mod subscribing;
 
+use std::net::SocketAddr;
+
 use harness::{Gateway, GatewayOptions};
 
-/// A gateway that speaks STOMP.
+/// A gateway with the built-in defaults.
 fn gateway() -> Gateway {
     GatewayOptions::new().start()
+}
+
+/// Where a gateway speaks STOMP.
+fn stomp(gateway: &Gateway) -> SocketAddr {
+    gateway.stomp_address()
+}
+
+/// How often something is tried: what the variable says, or the smaller amount of a daily run.
+fn amount(variable: &str, daily: usize) -> usize {
+    std::env::var(variable).ok().map_or(daily, |text| text.parse().expect("the variable is a number"))
 }

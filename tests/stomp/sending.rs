@@ -201,7 +201,7 @@ fn a103_a_body_of_any_bytes_arrives_with_its_length() {
     client.send(&body);
     client.send("\0");
     let message = client.message();
-    assert_eq!((message.header("content-length"), message.body), ("256", body));
+    assert_eq!((message.header("content-length"), &message.body), ("256", &body));
 }
 
 #[test]

@@ -12,16 +12,14 @@
 
 use std::borrow::Cow;
 
+use crate::topic::{QUEUE_PREFIX as QUEUE_TOPICS, TEMP_PREFIX as TEMP_TOPICS};
+
 const TOPIC: &str = "/topic/";
 const QUEUE: &str = "/queue/";
 const TEMP_QUEUE: &str = "/temp-queue/";
 const REMOTE_TEMP_QUEUE: &str = "/remote-temp-queue/";
 const DURABLE: &str = "/dsub/";
 
-/// Topics of named queues.
-const QUEUE_TOPICS: &str = "$queue/";
-/// Topics of temporary queues; a client's own lie below its identifier.
-const TEMP_TOPICS: &str = "$temp/";
 /// What else means something special as the beginning of a filter.
 const SHARE_TOPICS: &str = "$share/";
 

@@ -100,12 +100,6 @@ impl Subscriptions {
         }
     }
 
-    /// The number and what it stands for.
-    pub(super) fn find(&self, tag: SubscriptionTag) -> Option<(u32, &Source)> {
-        let number = *self.numbers.get(&tag)?;
-        self.entries.get(&number).map(|entry| (number, &entry.source))
-    }
-
     /// Who gets the messages of a number.
     pub(super) fn subscribers(&self, number: u32) -> &[Subscriber] {
         self.entries.get(&number).map_or(&[], |entry| &entry.subscribers)

@@ -14,12 +14,13 @@ use crate::settings::raw::{RawCertificateUser, RawClientCertificate, RawListener
 pub(in crate::settings) const ANYONE_MAY_CONNECT: &str = "yes, anyone who reaches this address may connect";
 /// Listeners of one broker.
 const LISTENERS_MAX: usize = 16;
-const DEFAULT_LISTENER: &str = "mqtt://127.0.0.1:1883";
+const DEFAULT_LISTENERS: [&str; 2] = ["mqtt://127.0.0.1:1883", "stomp://127.0.0.1:61613"];
 
-/// All listeners; the default one if there is none.
+/// All listeners; the default ones if there are none.
 pub fn listeners(raw: &mut Vec<RawListener>, check: &Check<'_>) -> Result<Vec<Listener>, SettingsError> {
     if raw.is_empty() {
-        raw.push(RawListener { url: DEFAULT_LISTENER.into(), ..RawListener::default() });
+        let default = |url: &str| RawListener { url: url.into(), ..RawListener::default() };
+        raw.extend(DEFAULT_LISTENERS.map(default));
     }
     if raw.len() > LISTENERS_MAX {
         return check
