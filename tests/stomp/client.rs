@@ -78,14 +78,6 @@ impl Stomp {
         Self::open(self.address)
     }
 
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    pub fn socket(&self) -> &TcpStream {
-        &self.socket
-    }
-
     /// Writes bytes as they are.
     #[track_caller]
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
@@ -281,9 +273,10 @@ impl Stomp {
         self.answer("ACK", message, "");
     }
 
+    /// Refuses a message; what comes of it may arrive before any receipt.
     #[track_caller]
     pub fn nack(&mut self, message: &Frame) {
-        self.answer("NACK", message, "");
+        self.send(format!("NACK\nid:{}\n\n\0", message.header("ack")));
     }
 
     /// ACK or NACK with further header lines; waits for the receipt, past messages.

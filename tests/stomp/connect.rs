@@ -223,7 +223,8 @@ fn a029_connections_that_come_and_go_leave_nothing_behind() {
     let gateway = gateway();
     let come_and_go = |times: usize| (0..times).for_each(|_| drop(Stomp::open(stomp(&gateway))));
     let settle = || {
-        gateway.await_status("no connections", |status| (status["connections"] == 0).then_some(()));
+        gateway
+            .await_status("no connections", |status| (status["traffic"]["connections"] == 0).then_some(()));
     };
     come_and_go(2_000);
     settle();

@@ -242,6 +242,7 @@ impl Hub {
         if slot.ending {
             return Turn::End;
         }
+        self.note_arrival(key, now);
         self.take_in(key, input, now);
         self.note_deadline(key);
         self.bound_read_buffers(now);
@@ -413,7 +414,9 @@ impl Hub {
 
     /// The peer closed its side, or the socket failed.
     pub fn lost(&mut self, id: ConnId, now: Now) {
-        if let Some(key) = self.key(id) {
+        if let Some(key) = self.key(id)
+            && !self.half_closed(key, now)
+        {
             self.end_unasked(key, now);
             self.finish_turn(now);
         }

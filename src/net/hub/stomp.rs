@@ -101,6 +101,22 @@ impl Hub {
         }
     }
 
+    /// The client has closed its side. `true`: it gets its receipts first.
+    pub(super) fn half_closed(&mut self, key: usize, now: Now) -> bool {
+        let slot = &mut self.slots[key];
+        let Peer::Stomp(adapter) = &mut slot.peer else { return false };
+        let waits = !slot.ending && slot.partial.is_empty() && adapter.said_all(now);
+        self.note_deadline(key);
+        waits
+    }
+
+    /// A read has arrived.
+    pub(super) fn note_arrival(&mut self, key: usize, now: Now) {
+        if let Peer::Stomp(adapter) = &mut self.slots[key].peer {
+            adapter.heard(now);
+        }
+    }
+
     /// Lists the deadline of a connection if it has moved.
     pub(super) fn note_deadline(&mut self, key: usize) {
         if let Peer::Stomp(adapter) = &mut self.slots[key].peer

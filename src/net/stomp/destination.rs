@@ -66,18 +66,23 @@ impl<'a> Destination<'a> {
         if text.len() > DESTINATION_BYTES_MAX {
             return Err(DestinationError::TooLong);
         }
-        let kinds: [(&str, fn(&'a str) -> Destination<'a>); 5] = [
-            (TOPIC, Destination::Topic),
-            (QUEUE, Destination::Queue),
-            (TEMP_QUEUE, Destination::TempQueue),
-            (REMOTE_TEMP_QUEUE, Destination::RemoteTempQueue),
-            (DURABLE, Destination::Durable),
-        ];
-        let found = kinds.into_iter().find_map(|(prefix, kind)| Some((kind, text.strip_prefix(prefix)?)));
-        let (kind, name) = found.ok_or(DestinationError::UnknownPrefix)?;
+        let of = |prefix| text.strip_prefix(prefix);
+        let (destination, name) = if let Some(name) = of(TOPIC) {
+            (Destination::Topic(name), name)
+        } else if let Some(name) = of(QUEUE) {
+            (Destination::Queue(name), name)
+        } else if let Some(name) = of(TEMP_QUEUE) {
+            (Destination::TempQueue(name), name)
+        } else if let Some(name) = of(REMOTE_TEMP_QUEUE) {
+            (Destination::RemoteTempQueue(name), name)
+        } else if let Some(name) = of(DURABLE) {
+            (Destination::Durable(name), name)
+        } else {
+            return Err(DestinationError::UnknownPrefix);
+        };
         let reserved =
             |name: &str| [QUEUE_TOPICS, TEMP_TOPICS, SHARE_TOPICS].iter().any(|p| name.starts_with(p));
-        match kind(name) {
+        match destination {
             _ if name.is_empty() => Err(DestinationError::NoName),
             Destination::Topic(topic) if reserved(topic) => Err(DestinationError::Reserved),
             Destination::Topic(topic) => Ok(Destination::Topic(topic)),

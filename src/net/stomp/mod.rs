@@ -51,6 +51,9 @@ const DELIVERIES_MAX: u32 = 16 << 10;
 /// How long the last receipts may take, in milliseconds.
 const CLOSING_MILLIS_MAX: u32 = 1_500;
 
+/// What a client that just closes its side would have said.
+const GOODBYE: &[u8] = b"DISCONNECT\n\n\0";
+
 /// A command for the broker, and the branch that it is for; 0 is the connection itself.
 pub(in crate::net) type Routed = (u32, ClientCommand);
 
@@ -240,6 +243,22 @@ impl Adapter {
         let receipt = self.waiting.back().and_then(|asked| asked.receipt);
         let full = inbound::Refused::because("the message is refused: a queue or the disk is full");
         self.fail(receipt, &full, now, answers);
+    }
+
+    /// Bytes have arrived, perhaps in the middle of a frame: the client is alive.
+    pub(in crate::net) fn heard(&mut self, now: Now) {
+        self.connection.resume(now.mono.as_millis());
+    }
+
+    /// The client has said all: it is read to its end as if it had said goodbye, and still gets its receipts. `false`: it has none
+    /// to get.
+    pub(in crate::net) fn said_all(&mut self, now: Now) -> bool {
+        if self.waiting.iter().all(|asked| asked.receipt.is_none()) {
+            return false;
+        }
+        let goodbye = self.connection.receive(GOODBYE, now.mono.as_millis());
+        self.deadline_moved = true;
+        goodbye.is_ok() && !self.connection.is_closed()
     }
 
     /// Notes what the broker is asked, to be answered under the tag that is returned.

@@ -42,7 +42,10 @@ impl Settling {
     /// The socket took `bytes`. Calls `settle` for what is complete.
     pub(super) fn wrote(&mut self, bytes: usize, mut settle: impl FnMut(Handle)) {
         self.written += bytes as u64;
-        while let Some((_, handle)) = self.unwritten.pop_front_if(|(end, _)| *end <= self.written) {
+        while let Some(&(end, handle)) = self.unwritten.front()
+            && end <= self.written
+        {
+            self.unwritten.pop_front();
             settle(handle);
         }
         if self.unwritten.is_empty() {
