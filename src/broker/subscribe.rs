@@ -59,6 +59,9 @@ impl Broker {
             return Err(SubscribeOutcome::SharedNoLocal);
         }
         let to_queue = topic::is_queue(&filter.filter);
+        if !self.may_subscribe_to(key, &filter, filter.is_shared() || to_queue) {
+            return Err(SubscribeOutcome::NotAuthorized);
+        }
         let session = &self.sessions[key as usize];
         if !topic::may_hear(&filter.filter, &session.client_id) {
             return Err(SubscribeOutcome::NotAuthorized);

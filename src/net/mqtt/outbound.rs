@@ -218,6 +218,8 @@ fn refusal_code(refusal: Refusal) -> ReasonCode {
         Refusal::QuotaExceeded => ReasonCode::QuotaExceeded,
         Refusal::WillInvalid => ReasonCode::TopicNameInvalid,
         Refusal::NotAuthorized => ReasonCode::NotAuthorized,
+        Refusal::BadCredentials => ReasonCode::BadUserNameOrPassword,
+        Refusal::Busy => ReasonCode::ServerBusy,
     }
 }
 
@@ -228,5 +230,6 @@ fn close_code(reason: CloseReason) -> ReasonCode {
         CloseReason::Administrative => ReasonCode::AdministrativeAction,
         CloseReason::ProtocolViolation => ReasonCode::ProtocolError,
         CloseReason::QuotaExceeded => ReasonCode::QuotaExceeded,
+        CloseReason::NotAuthorized => ReasonCode::NotAuthorized,
     }
 }
