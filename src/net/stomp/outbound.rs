@@ -254,7 +254,8 @@ fn refusal_text(refusal: Refusal) -> &'static str {
         Refusal::ClientIdInvalid => "the client identifier is not valid",
         Refusal::QuotaExceeded => "no room for another client",
         Refusal::WillInvalid => "the will is not valid",
-        Refusal::NotAuthorized => "the login is refused",
+        Refusal::NotAuthorized | Refusal::BadCredentials => "the login is refused",
+        Refusal::Busy => "too many logins: try again later",
     }
 }
 
@@ -265,5 +266,6 @@ fn close_text(reason: CloseReason) -> &'static str {
         CloseReason::Administrative => "an operator has ended the connection",
         CloseReason::ProtocolViolation => "the peer broke the protocol",
         CloseReason::QuotaExceeded => "a limit is exceeded",
+        CloseReason::NotAuthorized => "the login no longer counts",
     }
 }
