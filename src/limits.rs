@@ -34,6 +34,12 @@ pub struct QueueRule {
     pub limits: QueueLimits,
 }
 
+/// Memory of a connection in bytes, its buffers apart: what the sum of all bounds reckons with.
+pub const CONNECTION_BYTES: u64 = 2048;
+
+/// Memory of a session in bytes, its queue's messages and its subscriptions apart.
+pub const SESSION_BYTES: u64 = 1280;
+
 /// What is to be known of a named queue, or of all whose name matches a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueDef {
@@ -75,6 +81,8 @@ pub struct Limits {
     pub subscriptions_per_session_max: u32,
     /// Subscriptions of all sessions.
     pub subscriptions_max: u32,
+    /// Memory of all subscriptions in bytes.
+    pub subscriptions_bytes_max: u64,
     /// Levels of a topic name or filter.
     pub topic_levels_max: u16,
     /// Length of a topic name or filter in bytes.
@@ -148,6 +156,7 @@ impl Default for Limits {
             session_expiry_max_secs: None,
             subscriptions_per_session_max: 10_000,
             subscriptions_max: 1_000_000,
+            subscriptions_bytes_max: 64 * MIB,
             topic_levels_max: 128,
             topic_bytes_max: 4096,
             client_id_bytes_max: 1024,
@@ -191,9 +200,11 @@ impl Limits {
 
     /// The parts of [`memory_worst_case`](Self::memory_worst_case) with the names of their keys.
     #[must_use]
-    pub fn memory_parts(&self) -> [(&'static str, u64); 8] {
+    pub fn memory_parts(&self) -> [(&'static str, u64); 10] {
         [
-            ("connections (2 KiB each)", u64::from(self.connections_max) * 2048),
+            ("connections (2 KiB each)", u64::from(self.connections_max) * CONNECTION_BYTES),
+            ("sessions (1.25 KiB each)", u64::from(self.sessions_max) * SESSION_BYTES),
+            ("subscriptions", self.subscriptions_bytes_max),
             ("retained messages", self.retained_bytes_max),
             ("queue windows", self.queue_memory_bytes_max),
             ("outboxes", self.outboxes_bytes_max),

@@ -173,8 +173,8 @@ impl Broker {
         let session = &mut self.sessions[key as usize];
         let number = session.number;
         let subscriptions = std::mem::take(&mut session.subscriptions);
-        self.subscriptions -= subscriptions.len();
         for (filter, subscription) in subscriptions {
+            self.forget_subscription(&filter);
             match subscription.group {
                 Some(group) => self.leave_group(key, group, None, now),
                 None => {

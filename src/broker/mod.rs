@@ -97,6 +97,8 @@ pub struct Broker {
     retained_ready: VecDeque<SessionKey>,
     plan: Vec<Planned>,
     subscriptions: usize,
+    /// Their memory in the sessions; the router counts its own.
+    subscription_bytes: usize,
     next_queue: QueueId,
     next_serial: u32,
     seed: u64,
@@ -138,6 +140,7 @@ impl Broker {
             retained_ready: VecDeque::new(),
             plan: Vec::new(),
             subscriptions: 0,
+            subscription_bytes: 0,
             next_queue: QueueId(1),
             next_serial: 0,
             seed,

@@ -100,6 +100,8 @@ pub struct Gauges {
     pub sessions_away: usize,
     /// Subscriptions of all sessions.
     pub subscriptions: usize,
+    /// Estimated memory of the subscriptions and of the cache of routes, in bytes.
+    pub subscription_memory: usize,
     /// Shared subscriptions.
     pub groups: usize,
     /// Retained messages.
@@ -191,6 +193,7 @@ impl Broker {
             sessions: self.sessions.len(),
             sessions_away: self.sessions.iter().filter(|(_, session)| session.conn.is_none()).count(),
             subscriptions: self.subscriptions,
+            subscription_memory: self.subscription_memory(),
             groups: self.groups.len(),
             retained: self.retained.len(),
             retained_bytes: self.retained.bytes(),

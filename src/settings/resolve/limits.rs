@@ -1,12 +1,11 @@
 //! The numeric bounds, and the checks that involve more than one of them.
 
 use super::Check;
+use super::memory::fit_defaults;
 use super::queues::queue_defs;
-use crate::bridge::LinkConfig;
 use crate::limits::{Limits, Overflow, QueueLimits, QueueRule};
 use crate::settings::place::SettingsError;
 use crate::settings::raw::{Raw, RawLimits, RawOverflow, RawQueue, RawQueueRule, RawStore};
-use crate::settings::show::{memory_parts, memory_sum, memory_table};
 use crate::settings::units::{Bound, Size};
 
 const KIB: u64 = 1 << 10;
@@ -19,8 +18,9 @@ const QUEUE_RULES_MAX: usize = 1000;
 /// The ring must hold several of the largest packets at once: this many.
 const PACKETS_IN_RING_MIN: u64 = 8;
 
-/// All limits, each in its range and all together consistent.
-pub fn limits(raw: &mut Raw, check: &Check<'_>) -> Result<Limits, SettingsError> {
+/// All limits, each in its range and all together consistent, on a machine with `memory` bytes.
+pub fn limits(raw: &mut Raw, memory: Option<u64>, check: &Check<'_>) -> Result<Limits, SettingsError> {
+    fit_defaults(&mut raw.limits, memory, check);
     follow(&mut raw.limits, check);
     let mut limits = each_alone(&raw.limits, &raw.store, raw, check)?;
     limits.queue_defs = queue_defs(&raw.queue_def, &limits, check)?;
@@ -57,6 +57,11 @@ fn each_alone(l: &RawLimits, s: &RawStore, raw: &Raw, check: &Check<'_>) -> Resu
             1..=1_000_000,
         )?,
         subscriptions_max: c.count("limits.subscriptions_max", l.subscriptions_max, 1..=100_000_000)?,
+        subscriptions_bytes_max: c.size(
+            "limits.subscriptions_memory_max",
+            l.subscriptions_memory_max,
+            64 * KIB..=TIB,
+        )?,
         topic_levels_max: c.count("limits.topic_levels_max", l.topic_levels_max, 1..=65_535)?,
         topic_bytes_max: c.size("limits.topic_max", l.topic_max, 16..=65_535)?,
         client_id_bytes_max: c.size("limits.client_id_max", l.client_id_max, 23..=65_535)?,
@@ -215,25 +220,4 @@ fn together(limits: &Limits, raw: &Raw, check: &Check<'_>) -> Result<(), Setting
         );
     }
     Ok(())
-}
-
-/// The sum of everything that may be in memory stays within the budget, if there is one.
-pub fn within_budget(
-    limits: &Limits,
-    bridges: &[LinkConfig],
-    raw: &Raw,
-    check: &Check<'_>,
-) -> Result<(), SettingsError> {
-    let Some(budget) = raw.limits.memory_budget.0 else { return Ok(()) };
-    let parts = memory_parts(limits, bridges);
-    let sum = memory_sum(&parts);
-    if sum <= budget.0 {
-        return Ok(());
-    }
-    let what = format!(
-        "the other limits allow {} of memory, more than this budget of {budget}; raise it or lower one of\n{}",
-        Size(sum),
-        memory_table(&parts)
-    );
-    check.fail("limits.memory_budget", what)
 }
