@@ -62,6 +62,7 @@ impl Link {
             | ClientEvent::Synced { .. }
             | ClientEvent::Consuming { .. }
             | ClientEvent::Cancelled { .. }
+            | ClientEvent::Transacted { .. }
             | ClientEvent::DeliverRelease { .. } => {}
         }
         Ok(())

@@ -51,9 +51,10 @@ impl Adapter {
                 None => Ok(()),
             },
             // Answers to commands that MQTT has no packets for.
-            ClientEvent::Consuming { .. } | ClientEvent::Cancelled { .. } | ClientEvent::Synced { .. } => {
-                Ok(())
-            }
+            ClientEvent::Consuming { .. }
+            | ClientEvent::Cancelled { .. }
+            | ClientEvent::Transacted { .. }
+            | ClientEvent::Synced { .. } => Ok(()),
             ClientEvent::Refused(refusal) => {
                 self.connection.refuse(out, refusal_code(refusal), ());
                 Ok(())
