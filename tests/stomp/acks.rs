@@ -113,7 +113,6 @@ fn a126_an_acknowledgement_in_client_individual_mode_covers_one_message() {
 }
 
 #[test]
-#[ignore = "needs dead letters"]
 fn a127_a_message_that_was_not_taken_comes_again_and_then_no_more() {
     let gateway = gateway();
     let (mut client, messages) = holding(stomp(&gateway), "a127", "client-individual", 3);
@@ -236,7 +235,6 @@ fn a134_a_peer_that_is_dead_loses_no_more_than_its_socket_took() {
 }
 
 #[test]
-#[ignore = "needs transactions"]
 fn a135_an_acknowledgement_in_a_transaction_is_part_of_it() {
     let gateway = gateway();
     let (mut client, messages) = holding(stomp(&gateway), "a135", "client", 1);
@@ -247,7 +245,6 @@ fn a135_an_acknowledgement_in_a_transaction_is_part_of_it() {
 }
 
 #[test]
-#[ignore = "needs transactions"]
 fn a136_after_a_rollback_a_message_is_acknowledged_again() {
     let gateway = gateway();
     let (mut client, messages) = holding(stomp(&gateway), "a136", "client", 1);
@@ -260,7 +257,6 @@ fn a136_after_a_rollback_a_message_is_acknowledged_again() {
 }
 
 #[test]
-#[ignore = "needs transactions"]
 fn a137_acknowledgements_in_a_transaction_come_in_any_order() {
     let gateway = gateway();
     for mode in ["client", "client-individual"] {

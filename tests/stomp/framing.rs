@@ -211,7 +211,6 @@ fn a049_a_length_on_a_frame_without_a_body_is_ignored() {
 }
 
 #[test]
-#[ignore = "needs transactions"]
 fn a050_a_frame_without_a_body_may_have_an_extra_line_feed_and_nothing_else() {
     let gateway = gateway();
     let mut client = Stomp::open(stomp(&gateway));

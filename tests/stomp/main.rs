@@ -18,6 +18,7 @@ mod headers;
 mod hostile;
 mod sending;
 mod subscribing;
+mod transactions;
 mod workers;
 
 use std::net::SocketAddr;

@@ -64,7 +64,6 @@ fn a093_headers_of_users_pass_through() {
 }
 
 #[test]
-#[ignore = "needs transactions"]
 fn a094_headers_that_speak_to_the_server_go_no_further() {
     let gateway = gateway();
     let mut client = Stomp::open(stomp(&gateway));
@@ -91,7 +90,6 @@ fn a095_forged_headers_of_servers_go_no_further() {
 }
 
 #[test]
-#[ignore = "needs transactions"]
 fn a096_every_frame_may_ask_for_a_receipt() {
     let gateway = gateway();
     let mut client = Stomp::open(stomp(&gateway));
@@ -172,7 +170,6 @@ fn a100_a_message_with_its_receipt_survives_the_process() {
 }
 
 #[test]
-#[ignore = "needs transactions"]
 fn a101_the_receipt_of_a_message_in_a_transaction_is_no_commit() {
     let gateway = gateway();
     let mut client = Stomp::open(stomp(&gateway));

@@ -208,7 +208,7 @@ fn a120_a_subscription_to_a_queue_cannot_be_durable() {
 }
 
 #[test]
-#[ignore = "needs transactions"]
+#[ignore = "needs a queue that looks past its front"]
 fn a_selector_of_a_queue_leaves_the_rest_to_others() {
     let gateway = gateway();
     let mut client = Stomp::open(stomp(&gateway));

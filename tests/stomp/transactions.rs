@@ -153,7 +153,7 @@ fn a147_the_number_of_transactions_and_of_their_actions_is_bounded() {
 #[test]
 fn a148_a_kill_during_a_commit_leaves_all_or_nothing() {
     let mut gateway = gateway();
-    let mut random = Random::from_env();
+    let mut random = Random::for_test("commits");
     for round in 0..amount("TIDEGATE_STOMP_COMMITS", 15) {
         let queue = |name: &str| format!("a148-{name}-{round}");
         let mut client = Stomp::open(stomp(&gateway));

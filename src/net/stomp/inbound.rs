@@ -64,7 +64,7 @@ impl Adapter {
             }
             Event::Ack(ack) => (ack.receipt, self.acknowledge(&ack)),
             Event::Begin { receipt, .. } | Event::End { receipt, .. } | Event::Decide { receipt, .. } => {
-                (receipt, Err(Refused::because("transactions are not available")))
+                (receipt, self.transaction_event(&event))
             }
             Event::Disconnect { receipt } => {
                 self.sync(receipt);
@@ -89,12 +89,12 @@ impl Adapter {
         self.deadline_moved = true;
     }
 
-    fn command(&mut self, command: ClientCommand) {
+    pub(super) fn command(&mut self, command: ClientCommand) {
         self.commands.push_back((0, command));
     }
 
     /// The receipt leaves when everything before it is durable.
-    fn sync(&mut self, receipt: Option<ReceiptTag>) {
+    pub(super) fn sync(&mut self, receipt: Option<ReceiptTag>) {
         if receipt.is_some() {
             let tag = self.ask(0, receipt, Asked::Other);
             self.command(ClientCommand::Sync { tag });
@@ -125,13 +125,13 @@ impl Adapter {
         let topic = Destination::parse(&send.destination)?.topic(&self.client)?;
         let head = crossing::head(&send.headers, &self.client, now)
             .map_err(|error| Refused { message: "a header is not valid", detail: error.to_string() })?;
-        if send.transaction.is_some() {
-            return Err(Refused::because("transactions are not available"));
-        }
         let qos = head.qos;
         traffic.messages_in[qos as usize] += 1;
         traffic.message_bytes_in[qos as usize] += (topic.len() + send.body.len()) as u64;
         let message = Message::new(&topic, send.body, head);
+        if let Some(transaction) = send.transaction {
+            return self.send_within(transaction, message, send.receipt);
+        }
         let tag = if qos == Qos::AtMostOnce {
             // Nobody answers, and nothing is waited for but what came before.
             if let Some(receipt) = send.receipt {
@@ -286,10 +286,10 @@ impl Adapter {
     }
 
     fn acknowledge(&mut self, ack: &Ack<'_>) -> Result<(), Refused> {
-        if ack.transaction.is_some() {
-            return Err(Refused::because("transactions are not available"));
-        }
         let requeue = ack.headers.get("requeue").as_deref() != Some("false");
+        if let Some(transaction) = ack.transaction {
+            return self.acknowledge_within(transaction, ack, requeue);
+        }
         for tag in self.connection.settled() {
             let handle = Handle::from_tag(*tag);
             let Some(delivery) = handle.id.filter(|_| self.settling.acknowledged(handle)) else { continue };

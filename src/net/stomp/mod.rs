@@ -17,6 +17,7 @@ mod outbound;
 mod selecting;
 mod settling;
 mod subscriptions;
+mod transactions;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -33,6 +34,7 @@ use crate::time::{Mono, Now};
 pub(in crate::net) use outbound::Writer;
 use settling::Settling;
 use subscriptions::Subscriptions;
+use transactions::Transactions;
 
 /// What CONNECTED says of the server.
 const SERVER: &str = concat!("tidegate/", env!("CARGO_PKG_VERSION"));
@@ -65,6 +67,7 @@ pub(in crate::net) struct Adapter {
     client: Box<str>,
     subscriptions: Subscriptions,
     settling: Settling,
+    transactions: Transactions,
     /// What the broker has not answered yet.
     waiting: VecDeque<Waiting>,
     /// Messages among them.
@@ -135,6 +138,7 @@ impl Adapter {
             client: Box::default(),
             subscriptions: Subscriptions::default(),
             settling: Settling::default(),
+            transactions: Transactions::default(),
             waiting: VecDeque::new(),
             publishing: 0,
             publishing_max: limits.receive_max,

@@ -8,7 +8,7 @@ use super::subscriptions::Handle;
 use super::{Adapter, Asked, SERVER, Waiting, crossing};
 use crate::broker::api::{
     ClientCommand, ClientEvent, CloseReason, Connected, ConsumeOutcome, Delivery, PublishOutcome, Refusal,
-    ReplyTag, SessionExpiry, SubscribeOutcome,
+    ReplyTag, SessionExpiry, SubscribeOutcome, TransactOutcome,
 };
 use crate::message::Qos;
 use crate::net::adapter::Encoded;
@@ -44,6 +44,7 @@ impl Adapter {
             ClientEvent::Consuming { tag, outcome, .. } => {
                 self.answer(branch, tag, consume_fault(outcome), to)
             }
+            ClientEvent::Transacted { tag, outcome } => self.answer(branch, tag, transact_fault(outcome), to),
             ClientEvent::Unsubscribed { tag, .. }
             | ClientEvent::Cancelled { tag, .. }
             | ClientEvent::Synced { tag } => self.answer(branch, tag, None, to),
@@ -246,6 +247,17 @@ fn consume_fault(outcome: ConsumeOutcome) -> Option<&'static str> {
         }
         ConsumeOutcome::QuotaExceeded => Some("the subscription is refused: too many queues or consumers"),
         ConsumeOutcome::NotAuthorized => Some("the subscription is refused: not authorized"),
+    }
+}
+
+fn transact_fault(outcome: TransactOutcome) -> Option<&'static str> {
+    match outcome {
+        TransactOutcome::Done => None,
+        TransactOutcome::AlreadyOpen => Some("the transaction is open already"),
+        TransactOutcome::Unknown => Some("there is no such transaction"),
+        TransactOutcome::DeliveryUnknown => Some("there is no such unacknowledged message"),
+        TransactOutcome::LimitExceeded => Some("there are too many transactions, or this one is too large"),
+        TransactOutcome::Refused(outcome) => publish_fault(outcome).or(Some("the transaction is refused")),
     }
 }
 

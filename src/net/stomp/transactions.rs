@@ -48,7 +48,9 @@ impl Adapter {
                 self.command(ClientCommand::Begin { tag, transaction });
                 Ok(())
             }
-            Event::End { transaction, end, receipt, .. } => self.end_transaction(*transaction, *end, *receipt),
+            Event::End { transaction, end, receipt, .. } => {
+                self.end_transaction(*transaction, *end, *receipt)
+            }
             _ => Err(Refused::because("prepared transactions are not available")),
         }
     }
@@ -99,7 +101,8 @@ impl Adapter {
         requeue: bool,
     ) -> Result<(), Refused> {
         let id = self.transactions.open.get(&transaction).ok_or(UNKNOWN)?.id;
-        let handles: Vec<Handle> = self.connection.settled().iter().map(|tag| Handle::from_tag(*tag)).collect();
+        let handles: Vec<Handle> =
+            self.connection.settled().iter().map(|tag| Handle::from_tag(*tag)).collect();
         for handle in handles {
             let Some(delivery) = handle.id.filter(|_| self.settling.acknowledged(handle)) else { continue };
             if handle.branch == 0 {
