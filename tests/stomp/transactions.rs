@@ -187,7 +187,7 @@ fn a149_a_commit_with_its_receipt_survives_the_process() {
 
 #[test]
 fn a150_a_large_transaction_completes_or_is_an_error() {
-    let gateway = GatewayOptions::new().set("limits.queue_memory=16MiB").start();
+    let gateway = GatewayOptions::new().set("limits.queue_memory_max=16MiB").start();
     let mut client = Stomp::open(stomp(&gateway));
     client.send(begin("t"));
     let body = "x".repeat(64 << 10);
