@@ -194,7 +194,7 @@ impl Default for Limits {
             transactions_per_session_max: 16,
             transaction_actions_max: 1024,
             transaction_bytes_max: MIB,
-            transactions_bytes_max: 4 * MIB,
+            transactions_bytes_max: 2 * MIB,
             outbox_high_bytes: 256 << 10,
             outbox_bytes_max: 1 << 20,
             outboxes_bytes_max: 32 * MIB,

@@ -90,6 +90,9 @@ impl Broker {
                 if !self.topic_is_valid(message.topic(), internal) {
                     return Err(TransactOutcome::Refused(PublishOutcome::TopicInvalid));
                 }
+                if !self.may_publish_to(key, message.topic()) {
+                    return Err(TransactOutcome::Refused(PublishOutcome::NotAuthorized));
+                }
                 Action::Publish(message)
             }
             TransactionAction::Settle(delivery) => self.settlement(key, delivery, Settlement::Accept)?,
