@@ -1,10 +1,12 @@
 //! Connecting, negotiating, and the life of a connection.
 
 use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::client::{C0, C2, Stomp, assert_empty};
-use crate::harness::GatewayOptions;
+use crate::harness::{Gateway, GatewayOptions, program};
 use crate::{gateway, stomp};
 
 const SHORT: Duration = Duration::from_millis(300);
@@ -17,6 +19,75 @@ fn a001_a_bare_connect_is_answered() {
     let connected = client.connected();
     assert!(!connected.header("session").is_empty());
     assert!(connected.find("version").is_none_or(|version| version == "1.0"));
+}
+
+/// A gateway with users, whose passwords follow the colons.
+fn with_users(users: &str) -> Gateway {
+    let folder = tempfile::Builder::new().prefix("tidegate-test-").tempdir().unwrap();
+    let mut child = Command::new(program())
+        .current_dir(folder.path())
+        .args(["passwd", "passwords", "--batch"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(users.as_bytes()).unwrap();
+    assert!(child.wait().unwrap().success());
+    GatewayOptions::new().config("[access]\npassword_file = \"passwords\"\n").start_in(folder)
+}
+
+#[test]
+fn a002_version_1_0_trims_login_and_passcode() {
+    let gateway = with_users("guest:guest\n");
+    Stomp::with(stomp(&gateway), "CONNECT\nlogin: guest\npasscode: guest\n\n\0");
+}
+
+#[test]
+fn a013_connect_is_never_unescaped() {
+    let gateway = with_users("u:a\\cb\nv:p\\t1\n");
+    for (user, password) in [("u", r"a\cb"), ("v", r"p\t1")] {
+        let login = format!("CONNECT\naccept-version:1.2\nhost:h\nlogin:{user}\npasscode:{password}\n\n\0");
+        Stomp::with(stomp(&gateway), &login);
+    }
+}
+
+#[test]
+fn a014_a_value_begins_behind_the_first_colon() {
+    let gateway = with_users("u:a:b\n");
+    Stomp::with(stomp(&gateway), "CONNECT\naccept-version:1.2\nhost:h\nlogin:u\npasscode:a:b\n\n\0");
+}
+
+#[test]
+fn a015_passwords_are_not_trimmed_since_version_1_1() {
+    let gateway = with_users("u: x\n");
+    Stomp::with(stomp(&gateway), "CONNECT\naccept-version:1.2\nhost:h\nlogin:u\npasscode: x\n\n\0");
+    let mut client = Stomp::raw(stomp(&gateway));
+    client.send("CONNECT\naccept-version:1.2\nhost:h\nlogin:u\npasscode:x\n\n\0");
+    client.error();
+}
+
+#[test]
+fn a016_a_refused_login_shows_no_password() {
+    let gateway = with_users("guest:guest\n");
+    let mut client = Stomp::raw(stomp(&gateway));
+    client.send("CONNECT\naccept-version:1.2\nhost:h\nlogin:guest\npasscode:SECRET-77\n\n\0");
+    let error = client.error();
+    assert!(!format!("{error:?} {}", error.text()).contains("SECRET"));
+    assert!(!gateway.log().contains("SECRET"));
+}
+
+#[test]
+fn a021_nothing_behind_a_refused_login_is_heard() {
+    let gateway = with_users("guest:guest\n");
+    let login =
+        |passcode| format!("CONNECT\naccept-version:1.2\nhost:h\nlogin:guest\npasscode:{passcode}\n\n\0");
+    let mut client = Stomp::raw(stomp(&gateway));
+    client.send(login("wrong") + "SEND\ndestination:/queue/a021\n\nx\0");
+    client.error();
+    let mut client = Stomp::with(stomp(&gateway), &login("guest"));
+    client.put("a021", "only");
+    client.subscribe("s", "a021", "auto");
+    assert_eq!(client.message().text(), "only");
 }
 
 #[test]

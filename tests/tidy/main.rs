@@ -8,6 +8,7 @@ mod code;
 mod manifest;
 mod prose;
 mod rust;
+mod stomp;
 mod tree;
 
 use tree::{File, repository};

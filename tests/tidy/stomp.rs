@@ -50,7 +50,13 @@ fn each_row_of_the_stomp_checklist_has_one_test() {
             (_, count) => findings.push(format!("A{number:03} has {} tests", count.unwrap_or(&0))),
         }
     }
-    findings.extend(listed.keys().chain(tested.keys()).filter(|n| !(1..=ROWS).contains(*n)).map(|n| format!("A{n:03} is no row")));
+    findings.extend(
+        listed
+            .keys()
+            .chain(tested.keys())
+            .filter(|n| !(1..=ROWS).contains(*n))
+            .map(|n| format!("A{n:03} is no row")),
+    );
     assert!(findings.is_empty(), "\n{}\n", findings.join("\n"));
 }
 

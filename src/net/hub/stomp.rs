@@ -8,8 +8,16 @@ use crate::time::Now;
 impl Hub {
     /// A branch's command: the branch is opened with its first and closed with its last one.
     pub(super) fn branch_command(&mut self, key: usize, number: u32, command: ClientCommand, now: Now) {
+        let parent = self.slots[key].id;
         let Some(id) = self.branch(key, number, matches!(command, ClientCommand::Connect(_))) else { return };
-        self.branch_handle(id, command, now);
+        match command {
+            // It is the same client, whatever session it asks for.
+            ClientCommand::Connect(request) => {
+                let identity = self.broker.identity(parent);
+                self.broker.connect_as(id, *request, identity, now);
+            }
+            command => self.branch_handle(id, command, now),
+        }
     }
 
     /// The connection of a branch.

@@ -15,6 +15,7 @@ use crate::broker::api::{
     SubscribeFilter, SubscribeOptions,
 };
 use crate::message::{Message, Qos};
+use crate::net::adapter::Credentials;
 use crate::net::traffic::Traffic;
 use crate::selector::Selector;
 use crate::time::Now;
@@ -55,7 +56,10 @@ impl Adapter {
     pub(super) fn event(&mut self, event: Event<'_>, now: Now, answers: &mut Vec<u8>, traffic: &mut Traffic) {
         let (receipt, done) = match event {
             Event::HeartBeat => return,
-            Event::Connect(connect) => (None, self.connect(&connect)),
+            Event::Connect(connect) => {
+                self.connect(&connect);
+                return;
+            }
             Event::Send(send) => (send.receipt, self.send(&send, now, answers, traffic)),
             Event::Subscribe(subscribe) => (subscribe.receipt, self.subscribe(&subscribe)),
             Event::Unsubscribe { subscription, receipt, headers } => {
@@ -102,17 +106,20 @@ impl Adapter {
     }
 
     /// A session that ends with its connection, under a name that the broker makes up.
-    #[expect(clippy::unnecessary_wraps, reason = "refusals of logins come with access control")]
-    fn connect(&mut self, _connect: &Connect<'_>) -> Result<(), Refused> {
-        self.command(ClientCommand::Connect(Box::new(ConnectRequest {
+    fn connect(&mut self, connect: &Connect<'_>) {
+        let credentials = Credentials {
+            user: connect.login.as_deref().map(Box::from),
+            password: connect.passcode.as_deref().map(|passcode| passcode.as_bytes().into()),
+        };
+        let request = Box::new(ConnectRequest {
             client_id: Box::default(),
             clean_start: true,
             expiry: SessionExpiry::WithConnection,
             receive_max: u16::MAX,
             will: None,
             internal: false,
-        })));
-        Ok(())
+        });
+        self.login = Some((credentials, request));
     }
 
     fn send(

@@ -25,9 +25,9 @@ use tidegate_stomp::connection::{ReceiptTag, Received, SubscriptionTag, Violatio
 use tidegate_stomp::{Connection, ConnectionLimits, ConnectionOptions, DecodeError, DecodeLimits};
 use tracing::debug;
 
-use crate::broker::api::{ClientCommand, ConnId, ReplyTag};
+use crate::broker::api::{ClientCommand, ConnId, ConnectRequest, ReplyTag};
 use crate::limits::Limits;
-use crate::net::adapter::Step;
+use crate::net::adapter::{Credentials, Step};
 use crate::net::origin::Origin;
 use crate::net::traffic::Traffic;
 use crate::time::{Mono, Now};
@@ -76,6 +76,8 @@ pub(in crate::net) struct Adapter {
     /// Subscriptions among them.
     subscribing: u16,
     last_tag: u16,
+    /// A login that is to be taken on.
+    login: Option<(Credentials, Box<ConnectRequest>)>,
     /// Commands that are to be taken before the next frame is looked at.
     commands: VecDeque<Routed>,
     /// The deadline is another one than before.
@@ -144,6 +146,7 @@ impl Adapter {
             publishing_max: limits.receive_max,
             subscribing: 0,
             last_tag: 0,
+            login: None,
             commands: VecDeque::new(),
             deadline_moved: false,
             branches: BTreeMap::new(),
@@ -170,6 +173,9 @@ impl Adapter {
         match self.connection.receive(input, now.mono.as_millis()) {
             Ok(Received::Event { consumed, event }) => {
                 self.event(event, now, answers, traffic);
+                if let Some((credentials, request)) = self.login.take() {
+                    return Step::Login { used: consumed, credentials, request };
+                }
                 self.next_command(consumed).unwrap_or(Step::Answered { used: consumed })
             }
             Ok(Received::Incomplete { needed }) => Step::Incomplete { need: needed },
