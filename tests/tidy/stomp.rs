@@ -9,7 +9,7 @@ const LIST: &str = "tests/stomp/checklist.txt";
 const ROWS: u16 = 168;
 
 /// The number in `A017` or `a017`, and what follows.
-fn row<'a>(text: &'a str, letter: char) -> Option<(u16, &'a str)> {
+fn row(text: &str, letter: char) -> Option<(u16, &str)> {
     let (digits, rest) = text.strip_prefix(letter)?.split_at_checked(3)?;
     Some((digits.parse().ok()?, rest))
 }
