@@ -86,6 +86,9 @@ pub struct Limits {
     pub sessions_max: u32,
     /// Longest life of a session after its connection ended, in seconds; `None`: no bound.
     pub session_expiry_max_secs: Option<u32>,
+    /// Longest keep alive of an MQTT 5.0 client in seconds, which is told so; `None`: as long as it likes. Older versions cannot
+    /// be told.
+    pub keep_alive_max_secs: Option<u16>,
     /// Subscriptions of one session.
     pub subscriptions_per_session_max: u32,
     /// Subscriptions of all sessions.
@@ -176,6 +179,7 @@ impl Default for Limits {
             connections_max: 10_000,
             sessions_max: 100_000,
             session_expiry_max_secs: None,
+            keep_alive_max_secs: None,
             subscriptions_per_session_max: 10_000,
             subscriptions_max: 1_000_000,
             subscriptions_bytes_max: 64 * MIB,

@@ -15,6 +15,7 @@ pub mod reload;
 mod socket;
 pub mod status;
 pub mod store;
+pub mod sys_topics;
 pub mod table;
 
 use std::io;

@@ -38,6 +38,9 @@ impl Broker {
         };
         let subscriptions: usize = self.sessions.iter().map(|(_, session)| of_session(session)).sum();
         assert_eq!(subscriptions, self.subscriptions, "I4: subscriptions");
+        let all = self.sessions.iter().flat_map(|(_, session)| session.subscriptions.keys());
+        let sys = all.filter(|filter| super::sys::is_sys_filter(filter)).count();
+        assert_eq!(sys, self.sys.subscriptions, "I4: subscriptions to the broker's own topics");
         let open = self.sessions.iter().filter_map(|(_, session)| session.transactions.as_deref());
         let held: u64 = open.flat_map(|own| own.values()).map(|transaction| transaction.bytes).sum();
         assert_eq!(held, self.transaction_bytes, "I4: memory of transactions");

@@ -87,6 +87,7 @@ impl Broker {
             .collect();
         slots.sort_unstable_by_key(|slot| slot.seq);
         let own = session.queue;
+        session.sent_below = session.sent_below.max(self.queues[own as usize].handed_to());
         let mut first: Option<Seq> = None;
         for slot in slots {
             if slot.queue.key == own && slot.held.is_none() {

@@ -33,8 +33,9 @@ mod restore;
 mod retain;
 mod stats;
 mod subscribe;
+mod sys;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 #[cfg(test)]
 mod tests_hold;
 mod tick;
@@ -113,6 +114,7 @@ pub struct Broker {
     failed: bool,
     stopping: bool,
     stats: Stats,
+    sys: sys::SysTopics,
 }
 
 impl Broker {
@@ -157,6 +159,7 @@ impl Broker {
             failed: false,
             stopping: false,
             stats: Stats::default(),
+            sys: sys::SysTopics::default(),
         }
     }
 

@@ -12,6 +12,8 @@ use crate::time::Wall;
 pub struct Stats {
     /// Connections that opened a session.
     pub connects: u64,
+    /// Most connections with a session at a time.
+    pub connected_max: u64,
     /// Connection requests refused.
     pub connects_refused: u64,
     /// Connections ended by another one with the same client identifier.

@@ -221,6 +221,12 @@ impl Queue {
         self.tail
     }
 
+    /// Messages from here on were not handed out, or wait to be handed out again.
+    #[must_use]
+    pub fn handed_to(&self) -> Seq {
+        self.handed_to
+    }
+
     /// Unsettled messages.
     #[must_use]
     pub fn messages(&self) -> u64 {

@@ -103,6 +103,7 @@ pub struct RawLimits {
     pub connections_max: Count,
     pub sessions_max: Count,
     pub session_expiry_max: Bound<Span>,
+    pub keep_alive_max: Bound<Span>,
     pub subscriptions_per_session_max: Count,
     pub subscriptions_max: Count,
     pub subscriptions_memory_max: Size,
@@ -321,6 +322,7 @@ pub struct RawAdmin {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub socket: Option<PathBuf>,
     pub http: String,
+    pub sys_interval: Span,
 }
 
 /// Shape of the log lines.
@@ -388,6 +390,7 @@ impl Default for RawLimits {
             memory_budget: Bound(None),
             connections_max: Count(limits.connections_max.into()),
             sessions_max: Count(limits.sessions_max.into()),
+            keep_alive_max: Bound(limits.keep_alive_max_secs.map(|secs| Span(u64::from(secs) * 1000))),
             session_expiry_max: Bound(
                 limits.session_expiry_max_secs.map(|secs| Span(u64::from(secs) * 1000)),
             ),
@@ -505,7 +508,7 @@ impl Default for RawJwt {
 
 impl Default for RawAdmin {
     fn default() -> Self {
-        Self { socket: None, http: "off".into() }
+        Self { socket: None, http: "off".into(), sys_interval: Span(10_000) }
     }
 }
 

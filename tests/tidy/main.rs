@@ -8,6 +8,7 @@ mod code;
 mod manifest;
 mod prose;
 mod rust;
+mod statements;
 mod stomp;
 mod tree;
 

@@ -9,6 +9,8 @@
 
 mod deadlines;
 mod logins;
+#[cfg(test)]
+mod machine;
 mod output;
 mod peer;
 mod stomp;

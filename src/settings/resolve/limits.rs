@@ -59,6 +59,10 @@ fn each_alone(l: &RawLimits, s: &RawStore, raw: &Raw, check: &Check<'_>) -> Resu
             Some(span) => Some(c.seconds("limits.session_expiry_max", span, 1..=36_500 * DAY_SECS)?),
             None => None,
         },
+        keep_alive_max_secs: match l.keep_alive_max.0 {
+            Some(span) => Some(c.seconds("limits.keep_alive_max", span, 1..=65_535)?),
+            None => None,
+        },
         subscriptions_per_session_max: c.count(
             "limits.subscriptions_per_session_max",
             l.subscriptions_per_session_max,
