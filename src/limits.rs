@@ -135,6 +135,10 @@ pub struct Limits {
     pub transaction_actions_max: u32,
     /// Memory of one transaction in bytes; it becomes durable as one write.
     pub transaction_bytes_max: u64,
+    /// Transactions that are prepared and not decided.
+    pub prepared_transactions_max: u32,
+    /// Seconds after which a prepared transaction that nobody decided is rolled back; `None`: never.
+    pub prepared_timeout_secs: Option<u32>,
     /// Memory of all transactions in bytes.
     pub transactions_bytes_max: u64,
     /// Bytes waiting to be sent to one client, from which on publishers to it are slowed and QoS 0 may be dropped.
@@ -203,6 +207,8 @@ impl Default for Limits {
             transactions_per_session_max: 16,
             transaction_actions_max: 1024,
             transaction_bytes_max: MIB,
+            prepared_transactions_max: 1000,
+            prepared_timeout_secs: None,
             transactions_bytes_max: 2 * MIB,
             outbox_high_bytes: 256 << 10,
             outbox_bytes_max: 1 << 20,

@@ -133,7 +133,10 @@ impl Broker {
             &mut self.budget,
         );
         match queue.owner() {
-            Owner::Group(group) => Some(group),
+            Owner::Group(group) => {
+                self.groups[group as usize].look_again(slot.seq, queue.spilled_from());
+                Some(group)
+            }
             Owner::Session(_) => None,
         }
     }

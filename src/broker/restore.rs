@@ -192,6 +192,8 @@ impl Broker {
                 }
             }
             Space::Will => self.restore_will(text(space, key)?, value, state.now)?,
+            Space::Prepared => self.restore_prepared(key, value, state.now)?,
+            Space::Decided => self.restore_decision(key, value)?,
             Space::Session | Space::Group | Space::NamedQueue | Space::Broker => {}
         }
         Ok(())

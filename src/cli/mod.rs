@@ -7,6 +7,7 @@ mod acl;
 mod check;
 pub mod demo;
 mod passwd;
+mod queue;
 mod reload;
 mod run;
 mod status;
@@ -66,6 +67,10 @@ enum Command {
     Acl(acl::AclArgs),
     /// Shows queues, links and store of a running broker.
     Status(status::StatusArgs),
+    /// Lists, inspects, empties and ends named queues of a running broker.
+    Queue(queue::QueueArgs),
+    /// Lists and decides prepared transactions of a running broker.
+    Txn(queue::TxnArgs),
     /// Figures, check, compaction and backup of the store, with a running broker or without.
     Store(store::StoreArgs),
 }
@@ -112,6 +117,8 @@ pub fn main() -> ExitCode {
         Command::Passwd(args) => passwd::passwd(&args),
         Command::Acl(args) => acl::acl(&args),
         Command::Status(args) => status::status(&args),
+        Command::Queue(args) => queue::queue(&args),
+        Command::Txn(args) => queue::txn(&args),
         Command::Store(args) => store::store(&args),
     };
     done.unwrap_or_else(|error| {

@@ -8,6 +8,7 @@
 
 pub mod inbound;
 pub mod inflight;
+pub mod prepared_rows;
 pub mod rows;
 
 use std::collections::{BTreeMap, VecDeque};

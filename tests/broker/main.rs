@@ -14,6 +14,7 @@ mod overflow;
 mod packets;
 mod process;
 mod qos;
+mod queues;
 mod redelivery;
 mod retained;
 mod sessions;

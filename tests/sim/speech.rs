@@ -261,6 +261,7 @@ pub fn event(event: ClientEvent) -> Hear {
         ClientEvent::Consuming { .. }
         | ClientEvent::Cancelled { .. }
         | ClientEvent::Synced { .. }
+        | ClientEvent::BrowseEnd { .. }
         | ClientEvent::Transacted { .. }
         | ClientEvent::Close(_) => Hear::Other,
     }

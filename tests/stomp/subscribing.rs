@@ -208,7 +208,6 @@ fn a120_a_subscription_to_a_queue_cannot_be_durable() {
 }
 
 #[test]
-#[ignore = "needs a queue that looks past its front"]
 fn a_selector_of_a_queue_leaves_the_rest_to_others() {
     let gateway = gateway();
     let mut client = Stomp::open(stomp(&gateway));
@@ -281,4 +280,17 @@ fn a_temporary_queue_takes_answers_to_requests() {
     let mut spying = asking.another();
     spying.send(format!("SUBSCRIBE\nid:s\ndestination:{}\n\n\0", question.header("reply-to")));
     spying.error();
+}
+
+#[test]
+fn a_browser_sees_what_waits_takes_nothing_and_is_told_the_end() {
+    let gateway = gateway();
+    let mut client = Stomp::open(stomp(&gateway));
+    ["1", "2", "3"].iter().for_each(|body| client.put("browsed", body));
+    client.subscribe_to("s", "/queue/browsed", "browser:true\n");
+    let bodies: Vec<String> = client.messages(3).iter().map(|message| message.text()).collect();
+    assert_eq!(bodies, ["1", "2", "3"]);
+    assert_eq!(client.message().header("browser"), "end");
+    client.disconnect();
+    assert_has(stomp(&gateway), "browsed", ["1", "2", "3"]);
 }

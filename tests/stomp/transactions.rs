@@ -219,3 +219,23 @@ fn a151_a_commit_after_unsubscribe_settles() {
     client.disconnect();
     assert_empty(stomp(&gateway), "a151");
 }
+
+#[test]
+fn a_prepared_transaction_waits_for_its_decision_across_a_kill() {
+    let mut gateway = gateway();
+    for (xid, command, kept) in [("x-1", "COMMIT", 1), ("x-2", "ABORT", 0)] {
+        let mut client = Stomp::open(stomp(&gateway));
+        client.send(format!("BEGIN\ntransaction:t\nxid:{xid}\n\n\0{}", send("t", xid, "x")));
+        client.send("COMMIT\ntransaction:t\nphase:prepare\nreceipt:p\n\n\0");
+        client.receipt("p");
+        gateway.kill();
+        gateway.restart();
+        assert_empty(stomp(&gateway), xid);
+        let mut other = Stomp::open(stomp(&gateway));
+        for receipt in ["first", "again"] {
+            other.send(format!("{command}\nxid:{xid}\nreceipt:{receipt}\n\n\0"));
+            other.receipt(receipt);
+        }
+        assert_eq!(crate::client::drain(stomp(&gateway), xid).len(), kept);
+    }
+}

@@ -62,6 +62,7 @@ impl Link {
             | ClientEvent::Synced { .. }
             | ClientEvent::Consuming { .. }
             | ClientEvent::Cancelled { .. }
+            | ClientEvent::BrowseEnd { .. }
             | ClientEvent::Transacted { .. }
             | ClientEvent::DeliverRelease { .. } => {}
         }

@@ -168,6 +168,11 @@ impl Hub {
         &self.broker
     }
 
+    /// For what operators do; [`finish_turn`](Self::finish_turn) ends it.
+    pub fn broker_mut(&mut self) -> &mut Broker {
+        &mut self.broker
+    }
+
     /// Counters of what went through.
     #[must_use]
     pub fn traffic(&self) -> &Traffic {

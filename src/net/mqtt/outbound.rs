@@ -54,6 +54,7 @@ impl Adapter {
             // Answers to commands that MQTT has no packets for.
             ClientEvent::Consuming { .. }
             | ClientEvent::Cancelled { .. }
+            | ClientEvent::BrowseEnd { .. }
             | ClientEvent::Transacted { .. }
             | ClientEvent::Synced { .. } => Ok(()),
             ClientEvent::Refused(refusal) => {

@@ -67,9 +67,9 @@ impl Adapter {
                 return;
             }
             Event::Ack(ack) => (ack.receipt, self.acknowledge(&ack)),
-            Event::Begin { receipt, .. } | Event::End { receipt, .. } | Event::Decide { receipt, .. } => {
-                (receipt, self.transaction_event(&event))
-            }
+            Event::Begin { ref receipt, .. }
+            | Event::End { ref receipt, .. }
+            | Event::Decide { ref receipt, .. } => (*receipt, self.transaction_event(&event)),
             Event::Disconnect { receipt } => {
                 self.sync(receipt);
                 return;
@@ -213,6 +213,7 @@ impl Adapter {
         let bytes_max = number(headers, &["prefetch-bytes"])?;
         let priority = number(headers, &["consumer-priority", "activemq.priority"])?;
         let exclusive = flag(headers, &["exclusive", "activemq.exclusive"])?;
+        let browse = flag(headers, &["browser"])?;
         let consumer = ConsumerId(self.enter(Source::Queue, subscriber)?);
         let tag = self.ask(0, subscribe.receipt, Asked::Subscribe(subscribe.subscription));
         self.command(ClientCommand::Consume(Box::new(ConsumeRequest {
@@ -223,6 +224,7 @@ impl Adapter {
             bytes_max: bytes_max.unwrap_or(PREFETCH_BYTES),
             priority: priority.unwrap_or(0),
             exclusive,
+            browse,
             selector: selector.map(|selector| std::sync::Arc::new(selector) as _),
         })));
         Ok(())

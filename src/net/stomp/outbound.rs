@@ -44,6 +44,7 @@ impl Adapter {
             ClientEvent::Consuming { tag, outcome, .. } => {
                 self.answer(branch, tag, consume_fault(outcome), to)
             }
+            ClientEvent::BrowseEnd { consumer } => self.browsed(consumer.0, to),
             ClientEvent::Transacted { tag, outcome } => self.answer(branch, tag, transact_fault(outcome), to),
             ClientEvent::Unsubscribed { tag, .. }
             | ClientEvent::Cancelled { tag, .. }
@@ -165,6 +166,20 @@ impl Adapter {
         self.commands.push_back((branch, command));
     }
 
+    /// A browser has seen everything: a message with `browser:end` and nothing in it says so.
+    fn browsed(&mut self, number: u32, to: &mut Writer<'_>) {
+        let Some(tag) = self.subscriptions.subscribers(number).first().map(|subscriber| subscriber.tag)
+        else {
+            return;
+        };
+        let handle = Handle { branch: 0, id: None };
+        let wire = WireDelivery { subscription: tag, destination: BROWSED, tag: handle.to_tag() };
+        let out = to.outbox.writer(to.pool);
+        if let Err(error) = self.connection.message(out, &wire, [("browser", "end")], b"") {
+            debug!(%error, "the end of browsing is not told");
+        }
+    }
+
     /// The receipt of a SUBSCRIBE leaves before its first message.
     fn confirm(&mut self, subscription: SubscriptionTag, to: &mut Writer<'_>) {
         if self.subscribing == 0 {
@@ -205,6 +220,9 @@ impl Adapter {
         Ok(())
     }
 }
+
+/// Where the message that ends browsing comes from.
+const BROWSED: &str = "/queue/";
 
 /// Headers of a message that has no user properties.
 const HEADERS_USUAL: usize = 8;
@@ -254,6 +272,7 @@ fn transact_fault(outcome: TransactOutcome) -> Option<&'static str> {
     match outcome {
         TransactOutcome::Done => None,
         TransactOutcome::AlreadyOpen => Some("the transaction is open already"),
+        TransactOutcome::DecidedOtherwise => Some("the transaction was decided the other way before"),
         TransactOutcome::Unknown => Some("there is no such transaction"),
         TransactOutcome::DeliveryUnknown => Some("there is no such unacknowledged message"),
         TransactOutcome::LimitExceeded => Some("there are too many transactions, or this one is too large"),

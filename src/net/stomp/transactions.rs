@@ -23,15 +23,17 @@ pub(super) struct Transactions {
 #[derive(Debug)]
 struct Open {
     id: TransactionId,
+    /// The name under which it may be prepared.
+    xid: Option<Box<str>>,
     /// What branches are told after the commit.
     held: Vec<super::Routed>,
 }
 
 impl Transactions {
-    fn begin(&mut self, tag: TransactionTag) -> TransactionId {
+    fn begin(&mut self, tag: TransactionTag, xid: Option<Box<str>>) -> TransactionId {
         self.last = self.last.wrapping_add(1);
         let id = TransactionId(self.last);
-        self.open.insert(tag, Open { id, held: Vec::new() });
+        self.open.insert(tag, Open { id, xid, held: Vec::new() });
         id
     }
 }
@@ -42,8 +44,8 @@ impl Adapter {
     /// BEGIN, COMMIT and ABORT.
     pub(super) fn transaction_event(&mut self, event: &Event<'_>) -> Result<(), Refused> {
         match event {
-            Event::Begin { transaction, receipt, .. } => {
-                let transaction = self.transactions.begin(*transaction);
+            Event::Begin { transaction, xid, receipt, .. } => {
+                let transaction = self.transactions.begin(*transaction, xid.as_deref().map(Box::from));
                 let tag = self.ask(0, *receipt, Asked::Other);
                 self.command(ClientCommand::Begin { tag, transaction });
                 Ok(())
@@ -51,7 +53,12 @@ impl Adapter {
             Event::End { transaction, end, receipt, .. } => {
                 self.end_transaction(*transaction, *end, *receipt)
             }
-            _ => Err(Refused::because("prepared transactions are not available")),
+            Event::Decide { xid, commit, receipt, .. } => {
+                let tag = self.ask(0, *receipt, Asked::Other);
+                self.command(ClientCommand::Decide { tag, xid: (**xid).into(), commit: *commit });
+                Ok(())
+            }
+            _ => Ok(()),
         }
     }
 
@@ -61,7 +68,8 @@ impl Adapter {
         end: TransactionEnd,
         receipt: Option<ReceiptTag>,
     ) -> Result<(), Refused> {
-        let Open { id: transaction, held } = self.transactions.open.remove(&transaction).ok_or(UNKNOWN)?;
+        let Open { id: transaction, xid, held } =
+            self.transactions.open.remove(&transaction).ok_or(UNKNOWN)?;
         let tag = self.ask(0, receipt, Asked::Other);
         match end {
             TransactionEnd::Commit => {
@@ -69,8 +77,15 @@ impl Adapter {
                 self.commands.extend(held);
             }
             TransactionEnd::Abort => self.command(ClientCommand::Abort { tag, transaction }),
+            TransactionEnd::Prepare if !held.is_empty() => {
+                return Err(Refused::because(
+                    "messages of a durable subscription cannot be part of a prepared transaction",
+                ));
+            }
             TransactionEnd::Prepare => {
-                return Err(Refused::because("prepared transactions are not available"));
+                let xid =
+                    xid.ok_or(Refused::because("a transaction is prepared under the xid of its BEGIN"))?;
+                self.command(ClientCommand::Prepare { tag, transaction, xid });
             }
         }
         Ok(())
