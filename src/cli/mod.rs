@@ -29,7 +29,7 @@ pub const EXIT_USAGE: u8 = 2;
 const EXAMPLES: &str = "\
 Examples:
   tidegate demo                       see that nothing is lost, in a minute
-  tidegate run                        serve mqtt://127.0.0.1:1883
+  tidegate run                        serve mqtt://127.0.0.1:1883 and stomp://127.0.0.1:61613
   tidegate run --config FILE
   tidegate check --config FILE        find mistakes before they matter
   tidegate status                     queues, links and store of a running broker

@@ -9,5 +9,6 @@ mod mqtt;
 pub mod origin;
 pub mod outbox;
 pub mod proxy_protocol;
+mod stomp;
 pub mod traffic;
 pub mod websocket;

@@ -11,7 +11,13 @@ use crate::net::origin::Protocol;
 pub const HEAD_BYTES_MAX: usize = 8 << 10;
 
 /// The sub-protocols, by the names that are registered for them, and what MQTT 3.1 clients of old call it.
-const SUB_PROTOCOLS: [(&str, Protocol); 2] = [("mqtt", Protocol::Mqtt), ("mqttv3.1", Protocol::Mqtt)];
+const SUB_PROTOCOLS: [(&str, Protocol); 5] = [
+    ("mqtt", Protocol::Mqtt),
+    ("mqttv3.1", Protocol::Mqtt),
+    ("v12.stomp", Protocol::Stomp),
+    ("v11.stomp", Protocol::Stomp),
+    ("v10.stomp", Protocol::Stomp),
+];
 
 /// A request that was understood.
 #[derive(Debug, PartialEq, Eq)]
