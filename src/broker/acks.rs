@@ -80,7 +80,9 @@ impl Broker {
                 _ => None,
             };
             match waiter.event {
-                ClientEvent::Deliver(_) | ClientEvent::DeliverRelease { .. } => session.held -= 1,
+                ClientEvent::Deliver(_)
+                | ClientEvent::DeliverRelease { .. }
+                | ClientEvent::BrowseEnd { .. } => session.held -= 1,
                 _ => session.waiting -= 1,
             }
             let answered = session.waiting == 0;
@@ -127,7 +129,7 @@ impl Broker {
         self.pump_session(key, now);
     }
 
-    fn settle_in_queue(&mut self, slot: &Slot, accepted: bool) {
+    pub(super) fn settle_in_queue(&mut self, slot: &Slot, accepted: bool) {
         if let Some(held) = &slot.held {
             self.budget.sub(entry_memory(&held.message), false);
         }
@@ -151,6 +153,13 @@ impl Broker {
             self.forget_returns(slot.queue.key, slot.seq);
         }
         self.demote_queue(slot.queue.key);
+    }
+
+    /// Answers when what was asked for before is durable: in the batch being built, if there is anything in it.
+    pub(super) fn sync(&mut self, key: SessionKey, tag: ReplyTag) {
+        let building = self.batch.id();
+        let last = if self.batch.memory() > 0 { building } else { BatchId(building.0 - 1) };
+        self.answer(key, Some(last), ClientEvent::Synced { tag });
     }
 
     /// PUBREC. The message is settled and the new stage stored in one batch; PUBREL leaves after it.

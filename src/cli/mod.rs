@@ -7,6 +7,7 @@ mod acl;
 mod check;
 pub mod demo;
 mod passwd;
+mod queue;
 mod reload;
 mod run;
 mod status;
@@ -28,7 +29,7 @@ pub const EXIT_USAGE: u8 = 2;
 const EXAMPLES: &str = "\
 Examples:
   tidegate demo                       see that nothing is lost, in a minute
-  tidegate run                        serve mqtt://127.0.0.1:1883
+  tidegate run                        serve mqtt://127.0.0.1:1883 and stomp://127.0.0.1:61613
   tidegate run --config FILE
   tidegate check --config FILE        find mistakes before they matter
   tidegate status                     queues, links and store of a running broker
@@ -66,6 +67,10 @@ enum Command {
     Acl(acl::AclArgs),
     /// Shows queues, links and store of a running broker.
     Status(status::StatusArgs),
+    /// Lists, inspects, empties and ends named queues of a running broker.
+    Queue(queue::QueueArgs),
+    /// Lists and decides prepared transactions of a running broker.
+    Txn(queue::TxnArgs),
     /// Figures, check, compaction and backup of the store, with a running broker or without.
     Store(store::StoreArgs),
 }
@@ -112,6 +117,8 @@ pub fn main() -> ExitCode {
         Command::Passwd(args) => passwd::passwd(&args),
         Command::Acl(args) => acl::acl(&args),
         Command::Status(args) => status::status(&args),
+        Command::Queue(args) => queue::queue(&args),
+        Command::Txn(args) => queue::txn(&args),
         Command::Store(args) => store::store(&args),
     };
     done.unwrap_or_else(|error| {

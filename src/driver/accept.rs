@@ -23,11 +23,19 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const TCP_KEEPALIVE_IDLE: Duration = Duration::from_secs(120);
 const TCP_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
 
+/// A listening socket, and what is spoken there.
+#[derive(Debug)]
+pub struct Bound {
+    socket: TcpListener,
+    protocol: Protocol,
+    trailing_lf: bool,
+}
+
 /// Binds every configured address.
 ///
 /// # Errors
 /// Names the address that cannot be bound and why.
-pub fn bind(listeners: &[Listener]) -> anyhow::Result<Vec<TcpListener>> {
+pub fn bind(listeners: &[Listener]) -> anyhow::Result<Vec<Bound>> {
     // What the settings can say and this shell does not carry yet.
     let plain =
         |l: &&Listener| l.transport == Transport::Tcp && !l.proxy_protocol && l.connections_max.is_none();
@@ -41,12 +49,15 @@ pub fn bind(listeners: &[Listener]) -> anyhow::Result<Vec<TcpListener>> {
         .iter()
         .filter_map(|listener| Some((listener, listener.addr()?)))
         .map(|(listener, addr)| {
-            bind_one(addr).with_context(|| {
+            let socket = bind_one(addr).with_context(|| {
                 format!(
                     "cannot listen on {}: is another broker running? Choose another address with --listen",
                     listener.url
                 )
-            })
+            })?;
+            let protocol = listener.protocol.unwrap_or(Protocol::Mqtt);
+            info!(url = listener.url, "listening for {protocol}");
+            Ok(Bound { socket, protocol, trailing_lf: listener.trailing_lf })
         })
         .collect()
 }
@@ -57,15 +68,14 @@ fn bind_one(addr: SocketAddr) -> anyhow::Result<TcpListener> {
     socket.set_nonblocking(true)?;
     socket.bind(&addr.into())?;
     socket.listen(BACKLOG)?;
-    info!(address = %socket.local_addr()?.as_socket().unwrap_or(addr), "listening for MQTT");
     Ok(TcpListener::from_std(socket.into())?)
 }
 
 /// Accepts for ever.
-pub async fn run(shell: Rc<Shell>, listener: TcpListener) {
+pub async fn run(shell: Rc<Shell>, bound: Bound) {
     loop {
-        match listener.accept().await {
-            Ok((stream, from)) => admit(&shell, stream, from),
+        match bound.socket.accept().await {
+            Ok((stream, from)) => admit(&shell, &bound, stream, from),
             Err(error) => {
                 warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -74,13 +84,13 @@ pub async fn run(shell: Rc<Shell>, listener: TcpListener) {
     }
 }
 
-fn admit(shell: &Rc<Shell>, stream: TcpStream, from: SocketAddr) {
+fn admit(shell: &Rc<Shell>, bound: &Bound, stream: TcpStream, from: SocketAddr) {
     let keepalive = TcpKeepalive::new().with_time(TCP_KEEPALIVE_IDLE).with_interval(TCP_KEEPALIVE_INTERVAL);
     let _ = stream.set_nodelay(true);
     let _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive);
     let now = shell.now();
-    let origin = Origin::plain(PeerAddress::Ip(from));
-    let Some(id) = shell.hub.borrow_mut().open(Protocol::Mqtt, origin, now) else {
+    let origin = Origin { trailing_lf: bound.trailing_lf, ..Origin::plain(PeerAddress::Ip(from)) };
+    let Some(id) = shell.hub.borrow_mut().open(bound.protocol, origin, now) else {
         debug!(%from, "connection refused: connections_max is reached");
         return;
     };

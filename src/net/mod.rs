@@ -8,4 +8,5 @@ pub mod hub;
 mod mqtt;
 pub mod origin;
 pub mod outbox;
+mod stomp;
 pub mod traffic;

@@ -8,6 +8,8 @@ mod code;
 mod manifest;
 mod prose;
 mod rust;
+mod statements;
+mod stomp;
 mod tree;
 
 use tree::{File, repository};

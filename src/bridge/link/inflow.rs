@@ -59,8 +59,10 @@ impl Link {
             // A link neither sends QoS 2 nor unsubscribes.
             ClientEvent::Released { .. }
             | ClientEvent::Unsubscribed { .. }
+            | ClientEvent::Synced { .. }
             | ClientEvent::Consuming { .. }
             | ClientEvent::Cancelled { .. }
+            | ClientEvent::BrowseEnd { .. }
             | ClientEvent::Transacted { .. }
             | ClientEvent::DeliverRelease { .. } => {}
         }

@@ -26,6 +26,7 @@ impl Adapter {
         pool: &mut BufferPool,
         traffic: &mut Traffic,
     ) -> Encoded {
+        traffic.packets_out += 1;
         let out = outbox.writer(pool);
         let sent = match event {
             ClientEvent::Deliver(delivery) => return self.deliver(&delivery, now, outbox, pool, traffic),
@@ -53,7 +54,9 @@ impl Adapter {
             // Answers to commands that MQTT has no packets for.
             ClientEvent::Consuming { .. }
             | ClientEvent::Cancelled { .. }
-            | ClientEvent::Transacted { .. } => Ok(()),
+            | ClientEvent::BrowseEnd { .. }
+            | ClientEvent::Transacted { .. }
+            | ClientEvent::Synced { .. } => Ok(()),
             ClientEvent::Refused(refusal) => {
                 self.connection.refuse(out, refusal_code(refusal), ());
                 Ok(())
@@ -78,6 +81,7 @@ impl Adapter {
             session_expiry: (connected.expiry != self.requested_expiry)
                 .then(|| expiry_secs(connected.expiry)),
             assigned_client_id: connected.assigned_client_id.as_deref(),
+            server_keep_alive: self.server_keep_alive,
             ..Acceptance::default()
         };
         self.connection.accept(out, &acceptance, now.mono.as_millis())

@@ -16,7 +16,7 @@ const DAY_SECS: u64 = 86_400;
 /// Rules for queues.
 const QUEUE_RULES_MAX: usize = 1000;
 /// The ring must hold several of the largest packets at once: this many.
-const PACKETS_IN_RING_MIN: u64 = 8;
+const PACKETS_IN_RING_MIN: u64 = 4;
 /// The same for the largest transactions.
 const TRANSACTIONS_IN_RING_MIN: u64 = 4;
 
@@ -57,6 +57,10 @@ fn each_alone(l: &RawLimits, s: &RawStore, raw: &Raw, check: &Check<'_>) -> Resu
         sessions_max: c.count("limits.sessions_max", l.sessions_max, 1..=10_000_000)?,
         session_expiry_max_secs: match l.session_expiry_max.0 {
             Some(span) => Some(c.seconds("limits.session_expiry_max", span, 1..=36_500 * DAY_SECS)?),
+            None => None,
+        },
+        keep_alive_max_secs: match l.keep_alive_max.0 {
+            Some(span) => Some(c.seconds("limits.keep_alive_max", span, 1..=65_535)?),
             None => None,
         },
         subscriptions_per_session_max: c.count(
@@ -110,6 +114,15 @@ fn each_alone(l: &RawLimits, s: &RawStore, raw: &Raw, check: &Check<'_>) -> Resu
             1..=100_000,
         )?,
         transaction_bytes_max: c.size("limits.transaction_bytes_max", l.transaction_bytes_max, KIB..=GIB)?,
+        prepared_transactions_max: c.count(
+            "limits.prepared_transactions_max",
+            l.prepared_transactions_max,
+            0..=100_000,
+        )?,
+        prepared_timeout_secs: match l.prepared_timeout.0 {
+            Some(span) => Some(c.seconds("limits.prepared_timeout", span, 1..=36_500 * DAY_SECS)?),
+            None => None,
+        },
         transactions_bytes_max: c.size(
             "limits.transactions_memory_max",
             l.transactions_memory_max,
@@ -205,7 +218,7 @@ fn together(limits: &Limits, raw: &Raw, check: &Check<'_>) -> Result<(), Setting
     let packet = u64::from(limits.packet_bytes_max);
     if packet > limits.ring_bytes / PACKETS_IN_RING_MIN {
         let what = format!(
-            "{} is more than an eighth of store.ring ({}); lower it or set store.ring = \"{}\"",
+            "{} is more than a quarter of store.ring ({}); lower it or set store.ring = \"{}\"",
             Size(packet),
             Size(limits.ring_bytes),
             Size(packet.saturating_mul(PACKETS_IN_RING_MIN).next_multiple_of(MIB)),
