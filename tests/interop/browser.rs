@@ -1,18 +1,19 @@
-//! A page in a headless Chromium that speaks MQTT over WSS with MQTT.js.
+//! Pages in a headless Chromium: MQTT over WSS with MQTT.js, STOMP over WebSocket with @stomp/stompjs.
 //!
-//! The browser takes the gateway's certificate unseen: its authorities are no concern of this test. The page is a file, so nothing
+//! The browser takes the gateway's certificate unseen: its authorities are no concern of these tests. A page is a file, so nothing
 //! but the gateway is reached over a network.
 
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 
-use crate::harness::{Login, Message, PATIENCE, Version};
-use crate::tools::{Tools, chromium, mqtt_js_bundle};
+use crate::harness::{Client, Login, Message, PATIENCE, Version};
+use crate::tools::{Tools, bundle, chromium};
 use crate::transports::Webbed;
 
 /// Messages in each direction.
 const MESSAGES: usize = 50;
 
-const PAGE: &str = r#"<!DOCTYPE html><html><body><script>BUNDLE</script><script>
+const MQTT_PAGE: &str = r#"<!DOCTYPE html><html><body><script>BUNDLE</script><script>
 const client = mqtt.connect('URL', { clientId: 'page', protocolVersion: 5, reconnectPeriod: 0 })
 client.on('connect', () => client.subscribe('to/page', { qos: 1 }, () => client.publish('from/page', 'ready', { qos: 1 })))
 client.on('message', (topic, payload) => {
@@ -20,46 +21,94 @@ client.on('message', (topic, payload) => {
 })
 </script></body></html>"#;
 
-#[test]
-fn a_page_publishes_and_receives_over_wss() {
+/// Each answer is sent in a transaction, of which every other one is rolled back before.
+const STOMP_PAGE: &str = r#"<!DOCTYPE html><html><body><script>BUNDLE</script><script>
+const client = new StompJs.Client({ brokerURL: 'URL', reconnectDelay: 0 })
+const send = (body) => client.publish({ destination: '/topic/from/page', body })
+const inTransaction = (body, commit) => {
+  const transaction = client.begin()
+  client.publish({ destination: '/topic/from/page', body, headers: { transaction: transaction.id } })
+  commit ? transaction.commit() : transaction.abort()
+}
+client.onConnect = () => {
+  client.subscribe('/topic/to/page', (message) => {
+    inTransaction('rolled back', false)
+    inTransaction('echo ' + message.body, true)
+    message.ack()
+  }, { ack: 'client-individual', receipt: 'subscribed' })
+  client.watchForReceipt('subscribed', () => send('ready'))
+}
+client.activate()
+</script></body></html>"#;
+
+/// A browser, ended with the test.
+struct Browser(Child);
+
+impl Browser {
+    fn open(program: PathBuf, folder: &Path, page: &str) -> Self {
+        std::fs::write(folder.join("page.html"), page).unwrap();
+        let child = Command::new(program)
+            .args([
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-dev-shm-usage",
+                "--no-first-run",
+            ])
+            .args([
+                "--disable-background-networking",
+                "--disable-component-update",
+                "--ignore-certificate-errors",
+            ])
+            .arg(format!("--user-data-dir={}", folder.join("profile").display()))
+            .arg("--remote-debugging-port=0")
+            .arg(format!("file://{}", folder.join("page.html").display()))
+            .env("HOME", folder)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(std::fs::File::create(folder.join("browser.txt")).unwrap())
+            .spawn();
+        Self(child.unwrap())
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// Talks to a page that says when it is ready and echoes what it gets.
+fn talk(other: &mut Client) {
+    let ready = other.message_within(PATIENCE.saturating_mul(2)).unwrap();
+    assert_eq!(ready.map(|message| message.payload), Some(b"ready".to_vec()), "the page does not connect");
+    for number in 0..MESSAGES {
+        other.publish(&Message::new("to/page", number.to_string(), 1)).unwrap();
+    }
+    for number in 0..MESSAGES {
+        let echo = String::from_utf8(other.message().unwrap().payload).unwrap();
+        assert_eq!(echo, format!("echo {number}"));
+    }
+}
+
+fn page_echoes(page: &str, package: &str, file: &str, url: impl Fn(&Webbed) -> String) {
     let (Some(tools), Some(browser)) = (Tools::find(), chromium()) else { return };
     let webbed = Webbed::start();
-    let folder = webbed.files.path();
-    let page = PAGE.replace("BUNDLE", &mqtt_js_bundle(&tools.node)).replace("URL", &webbed.wss);
-    std::fs::write(folder.join("page.html"), page).unwrap();
+    let page = page.replace("BUNDLE", &bundle(&tools.node, package, file)).replace("URL", &url(&webbed));
     let mut other = Login::fresh(Version::V5, "other").open(webbed.gateway.address()).unwrap();
     other.subscribe("from/page", 2).unwrap();
+    let _browser = Browser::open(browser, webbed.files.path(), &page);
+    talk(&mut other);
+}
 
-    let mut child = Command::new(browser)
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"])
-        .args([
-            "--disable-background-networking",
-            "--disable-component-update",
-            "--ignore-certificate-errors",
-        ])
-        .arg(format!("--user-data-dir={}", folder.join("profile").display()))
-        .arg("--remote-debugging-port=0")
-        .arg(format!("file://{}", folder.join("page.html").display()))
-        .env("HOME", folder)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(std::fs::File::create(folder.join("browser.txt")).unwrap())
-        .spawn()
-        .unwrap();
-    let ready = other.message_within(PATIENCE.saturating_mul(2));
-    let talk = ready.and_then(|ready| {
-        assert_eq!(
-            ready.map(|message| message.payload),
-            Some(b"ready".to_vec()),
-            "the page does not connect"
-        );
-        for number in 0..MESSAGES {
-            other.publish(&Message::new("to/page", number.to_string(), 1))?;
-        }
-        (0..MESSAGES).map(|_| Ok(String::from_utf8_lossy(&other.message()?.payload).into_owned())).collect()
-    });
-    child.kill().unwrap();
-    child.wait().unwrap();
-    let echoes: Vec<String> = talk.unwrap();
-    assert_eq!(echoes, (0..MESSAGES).map(|number| format!("echo {number}")).collect::<Vec<_>>());
+#[test]
+fn a_page_publishes_and_receives_over_wss() {
+    page_echoes(MQTT_PAGE, "mqtt", "dist/mqtt.min.js", |webbed| webbed.wss.clone());
+}
+
+#[test]
+fn a_page_speaks_stomp_over_websocket_with_transactions() {
+    page_echoes(STOMP_PAGE, "@stomp/stompjs", "bundles/stomp.umd.min.js", |webbed| webbed.ws.clone());
 }

@@ -1,7 +1,7 @@
 //! The gateway between real client libraries and a real central broker.
 //!
-//! Needs `mosquitto` and `mosquitto_pub`, a Python with `paho-mqtt` (`TIDEGATE_PYTHON`, else `python3`), and `node` with the
-//! package `mqtt` (`NODE_PATH`). Where one is missing the test says so and does not run; in CI (`CI` is set) it fails
+//! Needs `mosquitto` and `mosquitto_pub`, a Python with `paho-mqtt` and `stomp.py` (`TIDEGATE_PYTHON`, else `python3`), and `node`
+//! with the packages `mqtt`, `stompit` and `@stomp/stompjs` (`NODE_PATH`). Where one is missing the test says so and does not run; in CI (`CI` is set) it fails
 //! unless `TIDEGATE_ALLOW_SKIP=1`. `TIDEGATE_INTEROP_MESSAGES` sets the number of messages of a run.
 #![allow(clippy::unwrap_used)]
 
@@ -12,6 +12,7 @@ mod browser;
 mod clients;
 mod device;
 mod reader;
+mod stomp;
 mod tools;
 mod transports;
 mod upstream;

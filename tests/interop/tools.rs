@@ -31,7 +31,14 @@ impl Tools {
             node: program("node")?,
         };
         works(Command::new(&tools.python).args(["-c", "import paho.mqtt.client"]), "paho-mqtt for Python")?;
-        works(Command::new(&tools.node).args(["-e", "require('mqtt')"]), "the package mqtt for node")?;
+        works(Command::new(&tools.python).args(["-c", "import stomp"]), "stomp.py for Python")?;
+        for package in ["mqtt", "stompit", "@stomp/stompjs"] {
+            let asked = format!("require('{package}')");
+            works(
+                Command::new(&tools.node).args(["-e", &asked]),
+                &format!("the package {package} for node"),
+            )?;
+        }
         Ok(tools)
     }
 }
@@ -42,11 +49,13 @@ pub fn chromium() -> Option<PathBuf> {
     found_or_skipped(known.iter().find_map(|name| program(name).ok()).ok_or("chromium is missing".to_owned()))
 }
 
-/// The bundle of MQTT.js for browsers, of the package that node finds.
-pub fn mqtt_js_bundle(node: &PathBuf) -> String {
-    let find =
-        "console.log(require('path').join(require.resolve('mqtt/package.json'), '../dist/mqtt.min.js'))";
-    let output = Command::new(node).args(["-e", find]).output().expect("node runs");
+/// A bundle for browsers, in a package that node finds.
+pub fn bundle(node: &PathBuf, package: &str, file: &str) -> String {
+    let find = format!(
+        "const at = module.paths.concat(process.env.NODE_PATH.split(':')).map((d) => require('path').join(d, '{package}', '{file}'));\
+         console.log(at.find((f) => require('fs').existsSync(f)))"
+    );
+    let output = Command::new(node).args(["-e", &find]).output().expect("node runs");
     let path = String::from_utf8(output.stdout).expect("a path");
     std::fs::read_to_string(path.trim()).expect("the package holds its bundle for browsers")
 }
