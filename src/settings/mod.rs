@@ -22,9 +22,11 @@ use crate::admin::AdminOptions;
 use crate::bridge::LinkConfig;
 use crate::limits::Limits;
 
+pub(crate) use keys::nearest;
 pub use load::{Environment, Loaded, Overrides, load};
 pub use place::{Place, SettingsError};
 pub use show::{effective_toml, memory_parts, memory_sum, memory_table};
+pub(crate) use units::Size;
 
 /// A socket that clients connect to.
 #[derive(Clone, Debug, PartialEq, Eq)]
