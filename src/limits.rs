@@ -34,6 +34,34 @@ pub struct QueueRule {
     pub limits: QueueLimits,
 }
 
+/// What is to be known of a named queue, or of all whose name matches a pattern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueDef {
+    /// The queue's name. With a `*`, which stands for any run of characters, it is a pattern: then it makes no queue and binds
+    /// nothing.
+    pub name: Box<str>,
+    /// Topic filters whose messages join the queue.
+    pub bind: Vec<Box<str>>,
+    /// Bounds.
+    pub limits: QueueLimits,
+    /// Times that a message may come back before it is a dead letter; `None`: for ever.
+    pub redeliveries_max: Option<u32>,
+}
+
+impl Default for QueueDef {
+    fn default() -> Self {
+        Self {
+            name: "*".into(),
+            bind: Vec::new(),
+            limits: QueueLimits::default(),
+            redeliveries_max: Some(REDELIVERIES_MAX),
+        }
+    }
+}
+
+/// [`QueueDef::redeliveries_max`] of queues that nobody defined.
+pub const REDELIVERIES_MAX: u32 = 16;
+
 /// The configurable bounds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -77,6 +105,10 @@ pub struct Limits {
     pub queue: QueueLimits,
     /// The first rule that matches wins.
     pub queue_rules: Vec<QueueRule>,
+    /// Named queues, defined or made on first use.
+    pub named_queues_max: u32,
+    /// What is known of named queues: the first that fits wins, and the default holds for the others.
+    pub queue_defs: Vec<QueueDef>,
     /// Bytes waiting to be sent to one client, from which on publishers to it are slowed and QoS 0 may be dropped.
     pub outbox_high_bytes: u32,
     /// Bytes waiting to be sent to one client that no QoS 0 message may exceed.
@@ -131,6 +163,8 @@ impl Default for Limits {
             queue_window_bytes_max: 256 << 10,
             queue: QueueLimits::default(),
             queue_rules: Vec::new(),
+            named_queues_max: 10_000,
+            queue_defs: Vec::new(),
             outbox_high_bytes: 256 << 10,
             outbox_bytes_max: 1 << 20,
             outboxes_bytes_max: 32 * MIB,

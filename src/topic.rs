@@ -10,6 +10,16 @@ use crate::limits::Limits;
 /// Prefix of a shared subscription's filter (MQTT 5.0, 4.8.2).
 const SHARE_PREFIX: &str = "$share/";
 
+/// Prefix of the topics that name a queue of the broker.
+pub const QUEUE_PREFIX: &str = "$queue/";
+
+/// The topic or filter names a queue. Costs one comparison for those that do not start with `$`.
+#[must_use]
+#[inline]
+pub fn is_queue(topic: &str) -> bool {
+    topic.as_bytes().first() == Some(&b'$') && topic.as_bytes().starts_with(QUEUE_PREFIX.as_bytes())
+}
+
 /// Why a text is no topic name or no topic filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TopicError {

@@ -1,7 +1,7 @@
 //! Answers and acknowledgements: what may leave at once and what waits for the store, and what clients acknowledge.
 
 use crate::broker::Broker;
-use crate::broker::api::{ClientEvent, ConnId, DeliveryId, ReplyTag};
+use crate::broker::api::{ClientEvent, ConnId, ConsumeOutcome, DeliveryId, ReplyTag};
 use crate::broker::effects::{Effect, Waiter};
 use crate::queue::window::entry_memory;
 use crate::queue::{QueueKey, QueueRef};
@@ -75,6 +75,10 @@ impl Broker {
                 continue;
             }
             let opens = matches!(waiter.event, ClientEvent::Connected(_));
+            let consumes = match waiter.event {
+                ClientEvent::Consuming { consumer, outcome: ConsumeOutcome::Started, .. } => Some(consumer),
+                _ => None,
+            };
             match waiter.event {
                 ClientEvent::Deliver(_) | ClientEvent::DeliverRelease { .. } => session.held -= 1,
                 _ => session.waiting -= 1,
@@ -83,7 +87,10 @@ impl Broker {
             self.effects.push(Effect::Client(waiter.conn, waiter.event));
             if opens {
                 self.open(waiter.session, now);
-            } else if answered {
+            } else if let Some(consumer) = consumes {
+                self.consumer_knows(waiter.session, consumer, now);
+            }
+            if answered && !opens {
                 self.wake_retained(waiter.session);
             }
         }
@@ -111,6 +118,9 @@ impl Broker {
             self.batch.delete(Space::OutboundQos2, qos2_key(number, id.get()));
         }
         self.settle_in_queue(&slot, accepted);
+        if slot.held.is_some() {
+            self.free_consumer(key, &slot);
+        }
         if self.limits.hold_millis > 0 {
             self.release_waiters(self.committed, now);
         }
@@ -132,6 +142,9 @@ impl Broker {
         }
         queue.settle(slot.size, accepted);
         self.stats.never_written += u64::from(self.batch.settle(queue, slot.seq, slot.size));
+        if slot.held.is_some() {
+            self.forget_returns(slot.queue.key, slot.seq);
+        }
         self.demote_queue(slot.queue.key);
     }
 

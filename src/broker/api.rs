@@ -3,7 +3,14 @@
 //! A *connection* is one attached client: a socket behind a protocol adapter, or a bridge link's port. It sends
 //! [`ClientCommand`]s and gets [`ClientEvent`]s. Answers carry the [`ReplyTag`] of their command; deliveries carry a
 //! [`DeliveryId`], which the session hands out and keeps until the delivery is settled (MQTT uses it as packet identifier).
+//!
+//! A *named queue* is reached under the topic `$queue/<name>`. [`ClientCommand::Publish`] to that topic makes it if need be and puts
+//! the message into it, whatever its quality of service: QoS 0 is stored as well, but nobody is told so. Two kinds of consumers
+//! compete for it: subscriptions to `$queue/<name>` or `$share/<group>/$queue/<name>`, which behave like those of a shared
+//! subscription, and consumers that [`ClientCommand::Consume`] starts: these settle whatever they get, QoS 0 messages too, have
+//! windows of their own within the session's, and end with their connection.
 
+use std::fmt;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
@@ -18,8 +25,39 @@ pub struct ConnId(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReplyTag(pub u16);
 
-/// An unsettled delivery of a session.
+/// An unsettled delivery of a session. Sixteen bits are enough for every protocol, since a connection's window is smaller.
 pub type DeliveryId = NonZeroU16;
+
+/// A consumer within a session, chosen by the adapter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConsumerId(pub u32);
+
+/// Which messages a consumer wants.
+pub trait Selector: fmt::Debug + Send + Sync {
+    /// The consumer wants the message, which has come back to its queue so many times. Asked again it must say the same.
+    fn wants(&self, message: &Message, redeliveries: u32) -> bool;
+}
+
+/// Starts a consumer of a named queue.
+#[derive(Clone, Debug)]
+pub struct ConsumeRequest {
+    /// For the answer.
+    pub tag: ReplyTag,
+    /// Its name within the session; no other consumer there may have it.
+    pub consumer: ConsumerId,
+    /// `$queue/<name>`; the queue is made if it does not exist.
+    pub queue: Box<str>,
+    /// Unsettled messages that it takes at a time, at least 1.
+    pub messages_max: u16,
+    /// Bytes of unsettled messages that it takes at a time; one message is always allowed.
+    pub bytes_max: u32,
+    /// While one of higher priority has room, it gets everything. Subscriptions have priority 0.
+    pub priority: i32,
+    /// While it is there, no other consumer gets anything; of several the first. The others wait for its end.
+    pub exclusive: bool,
+    /// Which messages it wants; `None`: all.
+    pub selector: Option<Arc<dyn Selector>>,
+}
 
 /// How long a session outlives its connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -148,6 +186,26 @@ pub enum ClientCommand {
         /// The client took it; `false`: it refused it (MQTT 5.0 reason code 0x80 or above), which also ends it.
         accepted: bool,
     },
+    /// The client did not take a delivery. One from a named queue goes back to its place there, and then to whoever is next, or
+    /// leaves the queue; any other one is done with.
+    Reject {
+        /// The delivery.
+        delivery: DeliveryId,
+        /// Back to its place.
+        requeue: bool,
+    },
+    /// Starts a consumer. Answered with `Consuming`, before its first delivery.
+    Consume(Box<ConsumeRequest>),
+    /// Ends a consumer. Answered with `Cancelled`, after its last delivery.
+    Cancel {
+        /// For the answer.
+        tag: ReplyTag,
+        /// Which.
+        consumer: ConsumerId,
+        /// What it has not settled goes back to its place at once; otherwise that can still be settled, and goes back when the
+        /// connection ends.
+        requeue: bool,
+    },
     /// PUBREC of a QoS 2 delivery. Answered with `DeliverRelease` once that is durable.
     Received {
         /// The delivery.
@@ -199,6 +257,21 @@ pub enum SubscribeOutcome {
     SharedNoLocal,
 }
 
+/// What became of a [`ClientCommand::Consume`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConsumeOutcome {
+    /// Messages may follow.
+    Started,
+    /// The topic names no queue.
+    NameInvalid,
+    /// The session has a consumer of this name.
+    AlreadyThere,
+    /// A limit is reached, or the store is full and the queue does not exist.
+    QuotaExceeded,
+    /// Refused by access rules.
+    NotAuthorized,
+}
+
 /// Why a connection request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
@@ -242,6 +315,10 @@ pub struct Delivery {
     pub duplicate: bool,
     /// Subscription identifiers to send.
     pub subscription_ids: Option<Arc<[u32]>>,
+    /// The consumer that it is for; `None`: a subscription.
+    pub consumer: Option<ConsumerId>,
+    /// How often it has come back to its named queue. A message that may have been under way when the process died counts once.
+    pub redeliveries: u32,
 }
 
 /// The answer to a connection request.
@@ -293,6 +370,22 @@ pub enum ClientEvent {
         tag: ReplyTag,
         /// One for each filter: the subscription existed. `None` for a filter that is malformed.
         existed: Box<[Option<bool>]>,
+    },
+    /// The answer to a `Consume`.
+    Consuming {
+        /// Of the request.
+        tag: ReplyTag,
+        /// Of the request.
+        consumer: ConsumerId,
+        /// The result.
+        outcome: ConsumeOutcome,
+    },
+    /// The answer to a `Cancel`.
+    Cancelled {
+        /// Of the request.
+        tag: ReplyTag,
+        /// There was such a consumer.
+        existed: bool,
     },
     /// PUBLISH.
     Deliver(Delivery),

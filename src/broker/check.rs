@@ -31,7 +31,10 @@ impl Broker {
                 "connections and sessions know each other"
             );
         }
-        let subscriptions: usize = self.sessions.iter().map(|(_, session)| session.subscriptions.len()).sum();
+        let of_session = |session: &Session| {
+            session.subscriptions.len() + session.consumers.as_ref().map_or(0, |own| own.len())
+        };
+        let subscriptions: usize = self.sessions.iter().map(|(_, session)| of_session(session)).sum();
         assert_eq!(subscriptions, self.subscriptions, "I4: subscriptions");
         let timers = self.sessions.iter().filter(|(_, session)| session.end_at.is_some()).count()
             + self.wills.values().filter(|pending| pending.due.is_some()).count()

@@ -10,7 +10,6 @@ use crate::broker::api::{
 };
 use crate::broker::effects::Effect;
 use crate::broker::wills::PendingWill;
-use crate::queue::overflow::limits_for;
 use crate::queue::{Owner, Queue, QueueKey};
 use crate::session::inflight::Stage;
 use crate::session::rows::{SessionRow, encode_will};
@@ -141,7 +140,7 @@ impl Broker {
             id
         });
         self.next_serial += 1;
-        let queue = Queue::new(owner, self.next_serial, id, limits_for(&self.limits, name));
+        let queue = Queue::new(owner, self.next_serial, id, self.limits_of_queue(name));
         self.add_queue(queue)
     }
 

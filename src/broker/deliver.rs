@@ -52,6 +52,8 @@ impl Broker {
             retain: options.retain,
             duplicate: false,
             subscription_ids: options.subscription_ids,
+            consumer: None,
+            redeliveries: 0,
         };
         self.effects.push(Effect::Client(conn, ClientEvent::Deliver(delivery)));
     }
@@ -152,6 +154,7 @@ impl Broker {
         };
         self.stats.dropped_oldest += 1;
         self.batch.settle(queue, entry.seq, entry.message.size());
+        self.forget_returns(key, entry.seq);
         true
     }
 
@@ -161,6 +164,7 @@ impl Broker {
         if let Some(entry) = queue.discard(&mut self.budget, Discard::Expired, |_| true) {
             self.stats.dropped_expired += 1;
             self.batch.settle(queue, entry.seq, entry.message.size());
+            self.forget_returns(key, entry.seq);
         }
     }
 
@@ -234,6 +238,8 @@ impl Broker {
             has_row = session.is_durable();
             after = after.max(self.remember(key, id, out.seq, parked.as_ref()));
         }
+        let (consumer, redeliveries) =
+            out.held.as_ref().map_or((None, 0), |held| (held.consumer, held.redeliveries));
         let slot = Slot {
             id,
             stage,
@@ -247,14 +253,17 @@ impl Broker {
         self.sessions[key as usize].inflight.insert(slot);
         self.stats.delivered[qos as usize] += 1;
         self.stats.delivered_bytes += u64::from(out.message.size());
-        self.stats.redelivered += u64::from(parked.is_some());
+        let duplicate = parked.is_some() || redeliveries > 0;
+        self.stats.redelivered += u64::from(duplicate);
         let delivery = Delivery {
             id: Some(id),
             message: out.message.clone(),
             qos,
             retain: out.options.retain,
-            duplicate: parked.is_some(),
+            duplicate,
             subscription_ids: out.options.subscription_ids,
+            consumer,
+            redeliveries,
         };
         self.send_ordered(key, after, ClientEvent::Deliver(delivery));
     }

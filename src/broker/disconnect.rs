@@ -75,8 +75,9 @@ impl Broker {
 
     /// Gives back what is under way; returns the groups that may have work now.
     fn return_deliveries(&mut self, key: SessionKey) -> SmallVec<[GroupKey; 1]> {
+        let mut touched = self.sessions[key as usize].groups.clone();
+        self.end_consumers(key);
         let session = &mut self.sessions[key as usize];
-        let mut touched = session.groups.clone();
         let mut slots: Vec<Slot> = session
             .inflight
             .iter()
@@ -107,8 +108,8 @@ impl Broker {
         touched
     }
 
-    /// A shared subscription's message comes back from a member.
-    fn give_back(&mut self, slot: Slot) -> Option<GroupKey> {
+    /// A shared queue's message comes back from a member.
+    pub(super) fn give_back(&mut self, slot: Slot) -> Option<GroupKey> {
         let held = slot.held?;
         self.budget.sub(entry_memory(&held.message), false);
         let queue = self.queues.get_mut(slot.queue.key as usize)?;
@@ -121,7 +122,12 @@ impl Broker {
             &mut self.budget,
         );
         match queue.owner() {
-            Owner::Group(group) => Some(group),
+            Owner::Group(group) => {
+                if let Some(named) = self.groups[group as usize].as_named_mut() {
+                    named.count_return(slot.seq);
+                }
+                Some(group)
+            }
             Owner::Session(_) => None,
         }
     }
@@ -170,7 +176,7 @@ impl Broker {
         self.subscriptions -= subscriptions.len();
         for (filter, subscription) in subscriptions {
             match subscription.group {
-                Some(group) => self.leave_group(key, group, now),
+                Some(group) => self.leave_group(key, group, None, now),
                 None => {
                     self.router.unsubscribe(&filter, Sink::Session(key));
                 }

@@ -110,6 +110,7 @@ impl Broker {
         let Some(entry) = dropped else { return false };
         self.stats.dropped_expired += 1;
         self.batch.settle(queue, entry.seq, entry.message.size());
+        self.forget_returns(key, entry.seq);
         true
     }
 

@@ -1,15 +1,17 @@
-//! Shared subscriptions: competing consumers of one queue.
+//! Shared subscriptions and named queues: competing consumers of one queue.
 //!
 //! QoS 1 messages stay in the group's queue until the member that got them acknowledges; if it goes away first, they return to
 //! their place and go to others. A QoS 2 message moves to the member's own queue when it is handed out: it must reach this member
 //! and no other from then on, even if the member's session ends [MQTT-4.8.2-5].
 
+use std::sync::Arc;
+
 use crate::broker::Broker;
-use crate::broker::api::SubscribeOptions;
+use crate::broker::api::{ConsumerId, Selector, SubscribeOptions};
 use crate::message::{DeliveryOptions, Message, Qos};
-use crate::queue::group::{Group, GroupKey, Member};
+use crate::queue::group::{Group, GroupKey, Member, Taker};
 use crate::queue::window::entry_memory;
-use crate::queue::{Discard, Owner};
+use crate::queue::{Discard, Owner, QueueKey};
 use crate::session::SessionKey;
 use crate::session::inflight::Held;
 use crate::session::rows::encode_group;
@@ -33,12 +35,17 @@ impl Broker {
             }
             None => self.create_group(name, filter, durable),
         };
-        self.groups[key as usize].join(member);
+        self.enter_group(key, member);
+        key
+    }
+
+    /// Makes a session a member of an existing group.
+    pub(super) fn enter_group(&mut self, key: GroupKey, member: Member) {
         let session = &mut self.sessions[member.session as usize];
         if !session.groups.contains(&key) {
             session.groups.push(key);
         }
-        key
+        self.groups[key as usize].join(member);
     }
 
     fn create_group(&mut self, name: &str, filter: &str, durable: bool) -> GroupKey {
@@ -82,15 +89,25 @@ impl Broker {
         }
     }
 
-    /// Takes a session out of a group; the last one takes the group's queue with it. What the member has under way stays with
-    /// it until it acknowledges or goes away.
-    pub(super) fn leave_group(&mut self, session: SessionKey, key: GroupKey, now: Now) {
-        self.sessions[session as usize].groups.retain(|group| *group != key);
-        if !self.groups[key as usize].leave(session) {
-            self.pump_group(key, now);
-            return;
+    /// Takes a member out of a group; the last one of a shared subscription takes the queue with it. What the member has under
+    /// way stays with it until it acknowledges or goes away.
+    pub(super) fn leave_group(
+        &mut self,
+        session: SessionKey,
+        key: GroupKey,
+        consumer: Option<ConsumerId>,
+        now: Now,
+    ) {
+        let group = &mut self.groups[key as usize];
+        let is_over = group.leave(session, consumer) && !group.is_named();
+        if !group.has_member(session) {
+            self.sessions[session as usize].groups.retain(|group| *group != key);
         }
-        self.delete_group(key);
+        if is_over {
+            return self.delete_group(key);
+        }
+        self.pump_group(key, now);
+        self.idle_group(key, now);
     }
 
     /// Removes a group without members, and its queue.
@@ -98,7 +115,10 @@ impl Broker {
         let group = self.groups.remove(key as usize);
         self.group_keys.remove(group.name());
         self.router.unsubscribe(group.filter(), Group::sink(key));
-        if self.queues[group.queue() as usize].is_lasting() {
+        if group.is_named() {
+            self.named_queues -= 1;
+            self.batch.delete(Space::NamedQueue, group.name().as_bytes().into());
+        } else if self.queues[group.queue() as usize].is_lasting() {
             self.batch.delete(Space::Group, group.name().as_bytes().into());
         }
         self.remove_queue(group.queue());
@@ -160,51 +180,77 @@ impl Broker {
                 self.drop_expired_front(queue_key);
                 continue;
             }
-            let (size, qos) = (front.message.size(), front.options.qos);
-            let (sessions, queues) = (&self.sessions, &self.queues);
-            let bytes_max = self.limits.inflight_bytes_max;
-            let picked = self.groups[key as usize].pick(|member| {
-                let session = &sessions[member.session as usize];
-                let moves = qos.min(member.qos) == Qos::ExactlyOnce;
-                session.takes(size, bytes_max) && !(moves && queues[session.queue as usize].has_waiting())
-            });
-            let Some(member) = picked else { break };
-            match qos.min(member.qos) {
-                Qos::AtMostOnce => self.hand_out_unsettled(queue_key, &member),
-                Qos::AtLeastOnce => self.hand_out_shared(queue_key, &member),
-                Qos::ExactlyOnce => self.move_to_member(queue_key, &member),
+            let qos = front.options.qos;
+            let Some(taker) = self.pick_taker(key, queue_key) else { break };
+            match qos.min(taker.qos) {
+                _ if taker.consumer.is_some() => self.hand_out_shared(key, queue_key, &taker),
+                Qos::AtMostOnce => self.hand_out_unsettled(queue_key, &taker),
+                Qos::AtLeastOnce => self.hand_out_shared(key, queue_key, &taker),
+                Qos::ExactlyOnce => self.move_to_member(queue_key, &taker),
             }
         }
         self.refill(queue_key);
     }
 
+    /// The member that gets the queue's front.
+    fn pick_taker(&mut self, key: GroupKey, queue_key: QueueKey) -> Option<Taker> {
+        let front = self.queues[queue_key as usize].front()?;
+        let (size, qos) = (front.message.size(), front.options.qos);
+        let redeliveries = self.returns_of(key, front.seq);
+        let (sessions, queues) = (&self.sessions, &self.queues);
+        let bytes_max = self.limits.inflight_bytes_max;
+        self.groups[key as usize].pick(|member| {
+            let session = &sessions[member.session as usize];
+            if !session.takes(size, bytes_max) {
+                return false;
+            }
+            let Some(consumer) = &member.consumer else {
+                let moves = qos.min(member.qos) == Qos::ExactlyOnce;
+                return !(moves && queues[session.queue as usize].has_waiting());
+            };
+            let wants = |selector: &Arc<dyn Selector>| selector.wants(&front.message, redeliveries);
+            consumer.has_room(size) && consumer.selector.as_ref().is_none_or(wants)
+        })
+    }
+
     /// To a member that takes QoS 0 only: it is settled as soon as it is sent.
-    fn hand_out_unsettled(&mut self, queue_key: u32, member: &Member) {
+    fn hand_out_unsettled(&mut self, queue_key: QueueKey, member: &Taker) {
         let queue = &mut self.queues[queue_key as usize];
         let Some(entry) = queue.hand_out(&mut self.budget) else { return };
         queue.settle(entry.message.size(), true);
         self.stats.settled += 1;
         self.batch.settle(queue, entry.seq, entry.message.size());
+        self.forget_returns(queue_key, entry.seq);
         self.demote_queue(queue_key);
         let options = member_options(member, Qos::AtMostOnce, entry.options.retain);
         self.deliver_unqueued(member.session, &entry.message, options);
     }
 
-    fn hand_out_shared(&mut self, queue_key: u32, member: &Member) {
+    fn hand_out_shared(&mut self, key: GroupKey, queue_key: QueueKey, member: &Taker) {
         let queue = self.queue_ref(queue_key);
         let Some(entry) = self.queues[queue_key as usize].hand_out(&mut self.budget) else { return };
         self.budget.add(entry_memory(&entry.message), false);
+        let consumer = member.consumer;
+        if let Some(id) = consumer
+            && let Some(consumer) = self.groups[key as usize].consumer_mut(member.session, id)
+        {
+            consumer.under_way += 1;
+            consumer.under_way_bytes += u64::from(entry.message.size());
+        }
+        let after = self.mark_handed_out(key, entry.seq);
+        let redeliveries = self.returns_of(key, entry.seq);
         let options = member_options(member, Qos::AtLeastOnce, entry.options.retain);
-        let held = Some(Box::new(Held { message: entry.message.clone(), options: entry.options }));
-        let (seq, message) = (entry.seq, &entry.message);
-        self.send(member.session, Outgoing { queue, seq, message, options, held, after: None });
+        let held = Held { message: entry.message.clone(), options: entry.options, consumer, redeliveries };
+        let (seq, message, held) = (entry.seq, &entry.message, Some(Box::new(held)));
+        self.send(member.session, Outgoing { queue, seq, message, options, held, after });
     }
 
-    fn move_to_member(&mut self, queue_key: u32, member: &Member) {
+    fn move_to_member(&mut self, queue_key: QueueKey, member: &Taker) {
         let queue = &mut self.queues[queue_key as usize];
         let Some(entry) = queue.discard(&mut self.budget, Discard::Moved, |_| true) else { return };
         let shared_is_durable = queue.is_lasting();
         self.batch.settle_stored(queue, entry.seq, entry.message.size());
+        self.forget_returns(queue_key, entry.seq);
         self.demote_queue(queue_key);
         self.stats.moved += 1;
         let own = self.sessions[member.session as usize].queue;
@@ -224,7 +270,7 @@ impl Broker {
     }
 }
 
-fn member_options(member: &Member, qos: Qos, retain: bool) -> DeliveryOptions {
+fn member_options(member: &Taker, qos: Qos, retain: bool) -> DeliveryOptions {
     DeliveryOptions {
         qos,
         retain: retain && member.retain_as_published,

@@ -17,6 +17,7 @@ pub mod api;
 #[cfg(any(test, feature = "simulation"))]
 mod check;
 mod connect;
+mod consume;
 mod deliver;
 mod disconnect;
 mod effects;
@@ -25,6 +26,7 @@ mod groups;
 mod loads;
 mod promote;
 mod publish;
+mod queues;
 mod restore;
 mod retain;
 mod stats;
@@ -71,6 +73,9 @@ pub struct Broker {
     queue_keys: HashMap<QueueId, QueueKey>,
     groups: Slab<Group>,
     group_keys: HashMap<Box<str>, GroupKey>,
+    named_queues: u32,
+    /// The batch that the newest named queue was made in.
+    named_batch: BatchId,
     router: Router,
     retained: Retained,
     /// The last batch that a client's message changed a retained row in.
@@ -115,6 +120,8 @@ impl Broker {
             queue_keys: HashMap::new(),
             groups: Slab::new(),
             group_keys: HashMap::new(),
+            named_queues: 0,
+            named_batch: BatchId(0),
             router: Router::new(),
             wills: HashMap::new(),
             timers: BTreeSet::new(),
@@ -158,6 +165,11 @@ impl Broker {
         match command {
             ClientCommand::Publish(request) => self.publish(key, request, now),
             ClientCommand::Settle { delivery, accepted } => self.settle(key, delivery, accepted, now),
+            ClientCommand::Reject { delivery, requeue } => self.reject(key, delivery, requeue, now),
+            ClientCommand::Consume(request) => self.consume(key, *request, now),
+            ClientCommand::Cancel { tag, consumer, requeue } => {
+                self.cancel(key, tag, consumer, requeue, now);
+            }
             ClientCommand::Received { delivery } => self.received(key, delivery, now),
             ClientCommand::Completed { delivery } => self.completed(key, delivery, now),
             ClientCommand::Release { tag } => self.release_inbound(key, tag),

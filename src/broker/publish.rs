@@ -9,6 +9,7 @@ use crate::broker::Broker;
 use crate::broker::api::{ClientEvent, PublishOutcome, PublishRequest, ReplyTag};
 use crate::message::{DeliveryOptions, Message, Qos};
 use crate::queue::QueueKey;
+use crate::queue::group::GroupKey;
 use crate::queue::overflow::{DROP_OVERSHOOT_MESSAGES_MAX, Verdict};
 use crate::router::{Route, SetOutcome, Sink};
 use crate::session::SessionKey;
@@ -30,7 +31,9 @@ pub(super) fn is_sys(topic: &str) -> bool {
 pub(super) struct Planned {
     sink: Sink,
     queue: QueueKey,
-    /// 0: it joins no queue.
+    /// It joins the queue.
+    queued: bool,
+    /// 0: it has not joined a queue.
     seq: Seq,
     options: DeliveryOptions,
     fate: Verdict,
@@ -117,10 +120,14 @@ impl Broker {
         publisher: Option<SessionKey>,
         now: Now,
     ) -> Result<Distributed, PublishOutcome> {
+        let to_queue = topic::is_queue(topic);
+        if to_queue {
+            self.named_queue(topic)?;
+        }
         let routes = self.router.route(topic);
         let mut plan = std::mem::take(&mut self.plan);
         let mut result = self.plan_routes(&routes, message, publisher, &mut plan);
-        if result.is_ok() && message.retain() {
+        if result.is_ok() && message.retain() && !to_queue {
             result = self.retain(message, publisher.is_none(), now);
         }
         let result = result.map(|retained| {
@@ -165,21 +172,28 @@ impl Broker {
                         subscription_ids: grant.subscription_ids.clone(),
                     };
                     let queue = self.sessions[key as usize].queue;
-                    Planned { sink: route.sink, queue, seq: 0, options, fate: Verdict::Accept }
+                    let queued = options.qos != Qos::AtMostOnce;
+                    Planned { sink: route.sink, queue, queued, seq: 0, options, fate: Verdict::Accept }
                 }
-                Sink::Group(key) => {
-                    let group = &self.groups[key as usize];
-                    let qos = group.qos_max().min(qos_max);
-                    let options = DeliveryOptions { qos, retain: message.retain(), subscription_ids: None };
-                    Planned { sink: route.sink, queue: group.queue(), seq: 0, options, fate: Verdict::Accept }
-                }
+                Sink::Group(key) => self.plan_group(key, message, qos_max),
             };
-            if planned.options.qos != Qos::AtMostOnce {
+            if planned.queued {
                 planned.fate = self.fate(planned.queue, message, publisher.is_some())?;
             }
             plan.push(planned);
         }
         Ok(false)
+    }
+
+    /// A named queue takes every message, QoS 0 too, but for those that are never stored.
+    fn plan_group(&self, key: GroupKey, message: &Message, qos_max: Qos) -> Planned {
+        let group = &self.groups[key as usize];
+        let is_named = group.is_named();
+        let qos = if is_named { qos_max } else { group.qos_max().min(qos_max) };
+        let queued = qos != Qos::AtMostOnce || (is_named && !is_sys(message.topic()));
+        let options = DeliveryOptions { qos, retain: message.retain(), subscription_ids: None };
+        let (sink, queue) = (Sink::Group(key), group.queue());
+        Planned { sink, queue, queued, seq: 0, options, fate: Verdict::Accept }
     }
 
     /// What the queue makes of the message; an error when the publisher is to keep it.
@@ -235,7 +249,7 @@ impl Broker {
     /// Joins all queues in one operation; returns its place in the batch when one of them is durable.
     fn enqueue_planned(&mut self, message: &Message, plan: &mut [Planned]) -> Option<usize> {
         let mut targets = Targets::new();
-        for planned in plan.iter_mut().filter(|planned| planned.options.qos != Qos::AtMostOnce) {
+        for planned in plan.iter_mut().filter(|planned| planned.queued) {
             if !self.admit(planned.queue, planned.fate, message.size()) {
                 continue;
             }
@@ -278,9 +292,9 @@ impl Broker {
     fn offer_planned(&mut self, message: &Message, plan: &mut [Planned], now: Now) {
         for planned in plan {
             let options = std::mem::take(&mut planned.options);
-            match (planned.sink, options.qos) {
-                (Sink::Session(key), Qos::AtMostOnce) => self.deliver_unqueued(key, message, options),
-                (Sink::Group(key), Qos::AtMostOnce) => self.deliver_unqueued_to_member(key, message),
+            match (planned.sink, planned.queued) {
+                (Sink::Session(key), false) => self.deliver_unqueued(key, message, options),
+                (Sink::Group(key), false) => self.deliver_unqueued_to_member(key, message),
                 _ if planned.seq == 0 => {}
                 (Sink::Session(key), _) => self.offer(key, planned.seq, message, options),
                 (Sink::Group(key), _) => self.offer_group(key, planned.seq, message, options, now),

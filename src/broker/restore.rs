@@ -14,17 +14,17 @@ use crate::broker::tick::Timer;
 use crate::broker::wills::PendingWill;
 use crate::message::{BadRecord, Message};
 use crate::queue::group::Group;
-use crate::queue::overflow::limits_for;
 use crate::queue::{Owner, Queue, QueueKey, QueueRef};
 use crate::router::SetOutcome;
 use crate::session::inflight::{Slot, Stage};
 use crate::session::rows::{
-    BadRow, SessionRow, decode_group, decode_outbound, decode_subscription, decode_will, split_key, tag_of,
+    BadRow, SessionRow, decode_group, decode_named, decode_outbound, decode_subscription, decode_will,
+    split_key, tag_of,
 };
 use crate::session::{Session, SessionKey};
 use crate::store::contract::{BatchId, QueueId, Recovered, RecoveredQueue, Row, Space};
 use crate::time::Now;
-use crate::topic::Filter;
+use crate::topic::{self, Filter};
 
 /// Why a recovered state cannot be taken up.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -68,17 +68,22 @@ impl Broker {
         };
         // Subscriptions refer to sessions and to groups, so groups come before their place in the order of rows.
         let (groups, rows): (Vec<Row>, Vec<Row>) =
-            recovered.rows.into_iter().partition(|row| row.0 == Space::Group);
+            recovered.rows.into_iter().partition(|row| matches!(row.0, Space::Group | Space::NamedQueue));
         for (space, key, value) in rows.iter().take_while(|row| row.0 == Space::Session) {
             self.restore_session(&mut state, text(*space, key)?, value)?;
         }
         for (space, key, value) in &groups {
-            self.restore_group(&mut state, text(*space, key)?, value)?;
+            let name = text(*space, key)?;
+            match space {
+                Space::NamedQueue => self.restore_named_queue(&mut state, name, value)?,
+                _ => self.restore_group(&mut state, name, value)?,
+            }
         }
         for (space, key, value) in rows {
             self.restore_row(&state, space, &key, &value)?;
         }
         self.delete_leftovers(state);
+        self.define_queues();
         self.plan_retained_expiry(now);
         let keys: Vec<QueueKey> = self.queue_keys.values().copied().collect();
         keys.into_iter().for_each(|key| self.note_absence(key, now));
@@ -95,7 +100,7 @@ impl Broker {
         let found = state.queues.remove(&id).ok_or(RestoreError::MissingQueue(id.0))?;
         self.next_serial += 1;
         self.stats.restored += found.messages;
-        let queue = Queue::recovered(owner, self.next_serial, &found, limits_for(&self.limits, name));
+        let queue = Queue::recovered(owner, self.next_serial, &found, self.limits_of_queue(name));
         Ok(self.add_queue(queue))
     }
 
@@ -141,6 +146,22 @@ impl Broker {
         Ok(())
     }
 
+    fn restore_named_queue(
+        &mut self,
+        state: &mut Restoring,
+        topic: &str,
+        value: &[u8],
+    ) -> Result<(), RestoreError> {
+        let (id, mark) = decode_named(value)?;
+        if !topic::is_queue(topic) {
+            return Err(BadRow("named queue's topic").into());
+        }
+        let key = u32::try_from(self.groups.vacant_key()).expect("queues are bounded");
+        let queue = self.restore_queue(state, id, Owner::Group(key), topic)?;
+        self.restore_named(topic, queue, mark);
+        Ok(())
+    }
+
     fn restore_row(
         &mut self,
         state: &Restoring,
@@ -163,7 +184,7 @@ impl Broker {
                 }
             }
             Space::Will => self.restore_will(text(space, key)?, value, state.now)?,
-            Space::Session | Space::Group | Space::Broker => {}
+            Space::Session | Space::Group | Space::NamedQueue | Space::Broker => {}
         }
         Ok(())
     }
@@ -231,8 +252,9 @@ impl Broker {
     }
 
     fn delete_leftovers(&mut self, state: Restoring) {
+        let is_lonely = |group: &Group| group.members().is_empty() && !group.is_named();
         let lonely: Vec<_> =
-            self.groups.iter().filter(|(_, group)| group.members().is_empty()).map(|(key, _)| key).collect();
+            self.groups.iter().filter(|(_, group)| is_lonely(group)).map(|(key, _)| key).collect();
         for key in lonely {
             self.delete_group(key as u32);
         }

@@ -12,7 +12,7 @@ use crate::session::rows::{encode_subscription, numbered_key};
 use crate::session::{RetainedJob, SessionKey, Subscription};
 use crate::store::contract::Space;
 use crate::time::Now;
-use crate::topic::Filter;
+use crate::topic::{self, Filter};
 
 use super::publish::one_id;
 
@@ -58,6 +58,7 @@ impl Broker {
         if filter.is_shared() && asked.options.no_local {
             return Err(SubscribeOutcome::SharedNoLocal);
         }
+        let to_queue = topic::is_queue(&filter.filter);
         let session = &self.sessions[key as usize];
         let old = session.subscriptions.get(&*asked.filter).copied();
         // A shared subscription that becomes durable stores what waits in it.
@@ -65,15 +66,18 @@ impl Broker {
         if old.is_none() && (full || !self.may_subscribe(key)) {
             return Err(SubscribeOutcome::QuotaExceeded);
         }
+        if to_queue {
+            self.named_queue(&filter.filter)?;
+        }
         let group = self.add_subscription(key, &asked.filter, &filter, asked.options, id);
         if old.is_none() {
             self.subscriptions += 1;
         }
-        if !filter.is_shared() {
+        if group.is_none() {
             self.plan_retained(key, &filter.filter, &asked.options, id, old.is_none());
         }
         let now = self.sessions[key as usize].subscriptions.get(&*asked.filter).copied();
-        let mut stored = false;
+        let mut stored = to_queue && self.named_batch > self.committed;
         if let Some(number) = self.sessions[key as usize].number
             && old != now
         {
@@ -100,13 +104,19 @@ impl Broker {
         options: SubscribeOptions,
         id: Option<u32>,
     ) -> Option<GroupKey> {
-        let group = if filter.is_shared() {
-            let member = Member {
-                session: key,
-                qos: options.qos,
-                retain_as_published: options.retain_as_published,
-                subscription_id: id,
-            };
+        let member = Member {
+            session: key,
+            qos: options.qos,
+            retain_as_published: options.retain_as_published,
+            subscription_id: id,
+            consumer: None,
+        };
+        let named =
+            if topic::is_queue(&filter.filter) { self.named_queue(&filter.filter).ok() } else { None };
+        let group = if let Some(group) = named {
+            self.enter_group(group, member);
+            Some(group)
+        } else if filter.is_shared() {
             Some(self.join_group(text, &filter.filter, member))
         } else {
             self.router.subscribe(&filter.filter, Sink::Session(key), options, id);
@@ -167,12 +177,23 @@ impl Broker {
             self.batch.delete(Space::Subscription, numbered_key(number, text.as_bytes()));
         }
         match subscription.group {
-            Some(group) => self.leave_group(key, group, now),
+            Some(group) => self.leave_by_filter(key, group, now),
             None => {
                 self.router.unsubscribe(text, Sink::Session(key));
             }
         }
         true
+    }
+}
+
+impl Broker {
+    /// A subscription to a group has ended. A named queue may have several of one session, under different filters.
+    fn leave_by_filter(&mut self, key: SessionKey, group: GroupKey, now: Now) {
+        let mut others = self.sessions[key as usize].subscriptions.values();
+        let is_named = self.groups[group as usize].is_named();
+        if !is_named || !others.any(|other| other.group == Some(group)) {
+            self.leave_group(key, group, None, now);
+        }
     }
 }
 

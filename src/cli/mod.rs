@@ -5,6 +5,7 @@
 
 mod check;
 pub mod demo;
+mod import;
 mod run;
 mod status;
 mod store;
@@ -21,6 +22,8 @@ use crate::settings::{Environment, Loaded, Overrides, SettingsError, load};
 pub const EXIT_FAILURE: u8 = 1;
 /// The command line or the configuration is wrong.
 pub const EXIT_USAGE: u8 = 2;
+/// A configuration was taken over, but not all of it.
+pub const EXIT_INCOMPLETE: u8 = 3;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -28,6 +31,7 @@ Examples:
   tidegate run                        serve mqtt://127.0.0.1:1883
   tidegate run --config FILE
   tidegate check --config FILE        find mistakes before they matter
+  tidegate import-mosquitto FILE      the equal configuration for a mosquitto.conf
   tidegate status                     queues, links and store of a running broker
 
 Every key of the configuration file can also be set by an environment variable (TIDEGATE__LIMITS__PACKET_MAX=2MiB) or \
@@ -50,6 +54,8 @@ enum Command {
     Run(SettingsArgs),
     /// Checks a configuration and prints what it amounts to, without starting anything.
     Check(SettingsArgs),
+    /// Takes a Mosquitto configuration over and says line by line what became of it.
+    ImportMosquitto(import::ImportArgs),
     /// Shows in a minute, on this machine alone, what the broker promises.
     Demo(demo::DemoArgs),
     /// Shows queues, links and store of a running broker.
@@ -89,6 +95,7 @@ pub fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::check(&args),
+        Command::ImportMosquitto(args) => import::import(&args),
         Command::Demo(args) => demo::run(args),
         Command::Status(args) => status::status(&args),
         Command::Store(args) => store::store(&args),
@@ -101,7 +108,9 @@ pub fn main() -> ExitCode {
 
 /// A wrong configuration is told apart from a failure.
 fn exit_code(error: &anyhow::Error) -> ExitCode {
-    let is_usage = error.is::<SettingsError>() || error.is::<crate::logging::LogError>();
+    let is_usage = error.is::<SettingsError>()
+        || error.is::<crate::logging::LogError>()
+        || error.is::<crate::import::ImportError>();
     ExitCode::from(if is_usage { EXIT_USAGE } else { EXIT_FAILURE })
 }
 
@@ -139,7 +148,7 @@ mod tests {
         let Command::Run(args) = Cli::try_parse_from(line).unwrap().command else { panic!("not run") };
         let settings = args.load().unwrap().settings;
         assert_eq!(settings.store_path, PathBuf::from("/tmp/x/tidegate.db"));
-        assert_eq!(settings.listeners[0].addr.port(), 0);
+        assert_eq!(settings.listeners[0].addr().unwrap().port(), 0);
         assert_eq!(settings.log.level, "debug");
     }
 

@@ -5,14 +5,15 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::Context;
-use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tracing::{debug, info, warn};
 
 use crate::driver::connection;
 use crate::driver::shell::{PeerIo, Shell};
-use crate::settings::Listener;
+use crate::net::origin::{Origin, PeerAddress, Protocol};
+use crate::settings::{Listener, Transport};
 
 /// Connections that the kernel keeps for us before they are accepted.
 const BACKLOG: i32 = 1024;
@@ -27,10 +28,20 @@ const TCP_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
 /// # Errors
 /// Names the address that cannot be bound and why.
 pub fn bind(listeners: &[Listener]) -> anyhow::Result<Vec<TcpListener>> {
+    // What the settings can say and this shell does not carry yet.
+    let plain =
+        |l: &&Listener| l.transport == Transport::Tcp && !l.proxy_protocol && l.connections_max.is_none();
+    if let Some(other) = listeners.iter().find(|listener| !plain(listener)) {
+        anyhow::bail!(
+            "{}: this build listens on plain mqtt:// addresses alone, without `proxy_protocol` and `connections_max`",
+            other.url
+        );
+    }
     listeners
         .iter()
-        .map(|listener| {
-            bind_one(listener.addr).with_context(|| {
+        .filter_map(|listener| Some((listener, listener.addr()?)))
+        .map(|(listener, addr)| {
+            bind_one(addr).with_context(|| {
                 format!(
                     "cannot listen on {}: is another broker running? Choose another address with --listen",
                     listener.url
@@ -41,7 +52,7 @@ pub fn bind(listeners: &[Listener]) -> anyhow::Result<Vec<TcpListener>> {
 }
 
 fn bind_one(addr: SocketAddr) -> anyhow::Result<TcpListener> {
-    let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
+    let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(socket2::Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&addr.into())?;
@@ -68,7 +79,8 @@ fn admit(shell: &Rc<Shell>, stream: TcpStream, from: SocketAddr) {
     let _ = stream.set_nodelay(true);
     let _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive);
     let now = shell.now();
-    let Some(id) = shell.hub.borrow_mut().open_mqtt(now) else {
+    let origin = Origin::plain(PeerAddress::Ip(from));
+    let Some(id) = shell.hub.borrow_mut().open(Protocol::Mqtt, origin, now) else {
         debug!(%from, "connection refused: connections_max is reached");
         return;
     };

@@ -9,11 +9,14 @@ use super::report::{Report, Verdict};
 use super::source::{Line, Section, Source};
 use super::toml::Table;
 use super::value;
-use super::{Draft, Files, Paths, Target, listener};
+use super::{Draft, Files, Paths, listener};
 
 /// Names of the files that are written beside the configuration.
 const PASSWORDS_NAME: &str = "passwords";
 const RULES_NAME: &str = "acl";
+
+/// The words that open an unauthenticated listener to the network.
+const ANYONE_MAY_CONNECT: &str = "yes, anyone who reaches this address may connect";
 
 /// What holds for each listener.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,8 +43,12 @@ impl Policy {
         if let Some(why) = policy.conflict {
             return Err(why);
         }
-        let _ = (is_remote, by_certificate);
-        table.set("allow_anonymous", policy.anonymous, "");
+        if !policy.anonymous && !by_certificate {
+            return Err("its clients need passwords, and this build does not check them".into());
+        }
+        if is_remote && policy.anonymous {
+            table.set("allow_anonymous_remote", ANYONE_MAY_CONNECT, "");
+        }
         Ok(())
     }
 
@@ -49,7 +56,6 @@ impl Policy {
     pub fn write_for_loopback(&self, listeners: &mut Vec<Table>) {
         let mut table = Table::element("listener");
         table.set("url", "mqtt://127.0.0.1:1883", "the default of Mosquitto");
-        table.set("allow_anonymous", self.default_anonymous, "");
         listeners.push(table);
     }
 }
@@ -253,11 +259,11 @@ impl<'a> Access<'a> {
         match self.draft.secret(PASSWORDS_NAME, &converted.text) {
             Some(file) => {
                 self.report.carried(line.id, format!("access.password_file = \"{file}\", {} users", converted.users));
-                self.draft.access.set("password_file", file, origin);
+                self.name_file(line, "password_file", file, origin);
             }
             None if converted.is_whole => {
                 self.report.carried(line.id, format!("access.password_file = \"{name}\", {} users", converted.users));
-                self.draft.access.set("password_file", name, origin);
+                self.name_file(line, "password_file", name, origin);
             }
             None => {
                 let what = "the file has lines that cannot be carried over: use --output DIR, which writes one without them";
@@ -270,25 +276,28 @@ impl<'a> Access<'a> {
         self.for_others(chosen, "acl_file");
         let Some(line) = chosen else { return };
         let origin = format!("{} acl_file", self.report.place(line.id));
-        // Without its rules everything would be allowed, so a file is named in any case.
-        let text = match self.read(line) {
-            Some((name, text)) => acl::convert(&name, &text, open, self.report),
-            None => acl::nothing_allowed(),
+        // Without rules everything would be allowed, so a file is named in any case.
+        let (text, is_read) = match self.read(line) {
+            Some((name, text)) => (acl::convert(&name, &text, open, self.report), true),
+            None => (acl::nothing_allowed(), false),
         };
-        self.draft.access.set("acl_file", RULES_NAME, origin);
-        if self.draft.target == Target::Text {
-            let what = format!("the rules have another form here: use --output DIR, which writes the file \"{RULES_NAME}\"");
-            self.report.dropped(line.id, what);
-            return;
-        }
-        self.draft.secret(RULES_NAME, &text);
-        self.report.carried(
-            line.id,
-            format!(
-                "access.acl_file = \"{RULES_NAME}\"; a SUBSCRIBE that could bring nothing is refused, where Mosquitto grants it and \
-                 sends nothing"
-            ),
-        );
+        self.name_file(line, "acl_file", RULES_NAME.into(), origin);
+        let said = match self.draft.secret(RULES_NAME, &text) {
+            None => format!("the rules have another form here: use --output DIR, which writes the file \"{RULES_NAME}\""),
+            Some(_) if !is_read => format!("access.acl_file = \"{RULES_NAME}\" allows nothing"),
+            Some(_) => {
+                let what = format!(
+                    "access.acl_file = \"{RULES_NAME}\"; a SUBSCRIBE that could bring nothing is refused, where Mosquitto grants it \
+                     and sends nothing"
+                );
+                return self.report.carried(line.id, what);
+            }
+        };
+        self.report.dropped(line.id, said);
+    }
+
+    fn name_file(&mut self, line: &Line, _key: &'static str, _file: String, _origin: String) {
+        self.report.dropped(line.id, "this build does not read it");
     }
 
     /// Other lines of the same option: the same file once more, or without effect.

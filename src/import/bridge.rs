@@ -29,9 +29,9 @@ pub fn bridges(source: &Source, files: &dyn Files, paths: &Paths<'_>, draft: &mu
         let written = link.write(source, files, &mut names, draft);
         if let Err(why) = written {
             let place = report.place(head.id).to_string();
-            report.dropped(head.id, format!("the bridge is left out: {why}"));
+            report.withdrawn(head.id, format!("the bridge is left out: {why}"));
             for line in section.lines() {
-                report.dropped(line.id, format!("the bridge of {place} is left out"));
+                report.withdrawn(line.id, format!("the bridge of {place} is left out"));
             }
         }
     }

@@ -106,6 +106,12 @@ impl<'a> General<'a> {
                 }
             }
         }
+        if let Some((line, bytes)) = packet
+            && bytes > 0
+            && bound.is_some_and(|(other, _)| other.id != line.id)
+        {
+            self.report.same(line.id, "message_size_limit is the smaller bound");
+        }
         if packet.is_none() && bound.is_none() && self.get("max_packet_size").is_none() {
             self.report.whole(
                 &self.main,

@@ -75,7 +75,7 @@ fn nothing_given(policy: &Policy, paths: &Paths<'_>, draft: &mut Draft, report: 
 fn left_out(section: &Section, why: &str, paths: &Paths<'_>, report: &mut Report) {
     let of = match &section.head {
         Some(head) => {
-            report.dropped(head.id, format!("the listener is left out: {why}"));
+            report.withdrawn(head.id, format!("the listener is left out: {why}"));
             report.place(head.id).to_string()
         }
         None => {
@@ -85,7 +85,7 @@ fn left_out(section: &Section, why: &str, paths: &Paths<'_>, report: &mut Report
         }
     };
     for line in section.lines() {
-        report.dropped(line.id, format!("the listener of {of} is left out"));
+        report.withdrawn(line.id, format!("the listener of {of} is left out"));
     }
 }
 

@@ -125,6 +125,12 @@ impl Report {
         self.say(line, Verdict::Dropped, text);
     }
 
+    /// Nothing was written after all: what was said before does not hold.
+    pub fn withdrawn(&mut self, line: LineId, text: impl Into<String>) {
+        self.findings[line.0].text.clear();
+        self.dropped(line, text);
+    }
+
     /// Whether anything is known about a line.
     #[must_use]
     pub fn is_settled(&self, line: LineId) -> bool {

@@ -12,6 +12,7 @@
 
 pub mod expiry;
 pub mod group;
+pub mod named;
 pub mod overflow;
 mod promote;
 pub mod window;

@@ -6,7 +6,7 @@
 
 use std::num::NonZeroU16;
 
-use crate::broker::api::DeliveryId;
+use crate::broker::api::{ConsumerId, DeliveryId};
 use crate::message::{DeliveryOptions, Message};
 use crate::queue::QueueRef;
 use crate::store::contract::{BatchId, Seq};
@@ -24,13 +24,17 @@ pub enum Stage {
     Parked,
 }
 
-/// A shared subscription's message, kept by the member that has it in case it has to go back.
+/// A message of a shared queue, kept by the member that has it in case it has to go back.
 #[derive(Clone, Debug)]
 pub struct Held {
     /// The message.
     pub message: Message,
     /// As they are in the group's queue.
     pub options: DeliveryOptions,
+    /// The consumer that has it; `None`: a subscription.
+    pub consumer: Option<ConsumerId>,
+    /// How often it had come back before.
+    pub redeliveries: u32,
 }
 
 /// One unsettled delivery.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::broker::api::{ConnId, DeliveryId, SessionExpiry, SubscribeOptions};
+use crate::broker::api::{ConnId, ConsumerId, DeliveryId, SessionExpiry, SubscribeOptions};
 use crate::message::Qos;
 use crate::queue::QueueKey;
 use crate::queue::group::GroupKey;
@@ -86,8 +86,10 @@ pub struct Session {
     pub qos2_batch: BatchId,
     /// By filter, as subscribed to.
     pub subscriptions: BTreeMap<Box<str>, Subscription>,
-    /// Shared subscriptions that it is a member of.
+    /// Shared subscriptions and named queues that it is a member of.
     pub groups: SmallVec<[GroupKey; 1]>,
+    /// Its consumers and their queues; `None`: it never had any.
+    pub consumers: Option<Box<BTreeMap<ConsumerId, GroupKey>>>,
     /// Shared subscriptions get the next free place in the window before the own queue: they take turns.
     pub groups_first: bool,
     /// When it ends, if nobody connects.
@@ -124,6 +126,7 @@ impl Session {
             qos2_batch: BatchId(0),
             subscriptions: BTreeMap::new(),
             groups: SmallVec::new(),
+            consumers: None,
             groups_first: false,
             end_at: None,
             disconnected: Wall(0),

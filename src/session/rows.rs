@@ -9,6 +9,7 @@
 //! InboundQos2   number u32 BE | tag u16 BE   -> 1
 //! OutboundQos2  number u32 BE | id u16 BE    -> stage u8 (1 sent, 2 received) | place in the session's queue varint
 //! Group         $share/<group>/<filter>      -> queue varint
+//! NamedQueue    $queue/<name>                -> 1 | queue varint | what may have been handed out lies below: varint
 //! ```
 //!
 //! A durable session's *number* is that of its queue, which is never reused; so rows that outlived their session by a bug could
@@ -196,6 +197,25 @@ pub fn encode_group(queue: QueueId) -> Box<[u8]> {
 /// [`BadRow`] when it is no group.
 pub fn decode_group(mut value: &[u8]) -> Result<QueueId, BadRow> {
     take_u32(&mut value, "group's queue").map(QueueId)
+}
+
+/// The value of a named queue: its queue, and its mark.
+#[must_use]
+pub fn encode_named(queue: QueueId, mark: Seq) -> Box<[u8]> {
+    let mut out = vec![VERSION];
+    put_varint(&mut out, u64::from(queue.0));
+    put_varint(&mut out, mark);
+    out.into()
+}
+
+/// Reads what [`encode_named`] wrote.
+///
+/// # Errors
+/// [`BadRow`] when it is no named queue.
+pub fn decode_named(mut value: &[u8]) -> Result<(QueueId, Seq), BadRow> {
+    take_version(&mut value)?;
+    let queue = take_u32(&mut value, "named queue's number").map(QueueId)?;
+    Ok((queue, take(&mut value, "named queue's mark")?))
 }
 
 /// A will as it is stored.

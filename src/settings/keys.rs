@@ -4,8 +4,8 @@ use serde::de::{DeserializeOwned, Deserializer, Error, Visitor, value::Error as 
 use serde::forward_to_deserialize_any;
 
 use super::raw::{
-    Raw, RawAdmin, RawBridge, RawDurability, RawLimits, RawListener, RawLog, RawQueue, RawQueueRule, RawRule,
-    RawStore,
+    Raw, RawAdmin, RawBridge, RawDurability, RawLimits, RawListener, RawLog, RawQueue, RawQueueDef,
+    RawQueueRule, RawRule, RawStore,
 };
 
 /// A place in the file that holds keys.
@@ -36,6 +36,7 @@ pub fn section(path: &str) -> Option<Section> {
         "limits" => Section::Table(fields_of::<RawLimits>()),
         "queue" => Section::Table(fields_of::<RawQueue>()),
         "queue_rule" => Section::List(fields_of::<RawQueueRule>()),
+        "queue_def" => Section::List(fields_of::<RawQueueDef>()),
         "bridge" => Section::List(fields_of::<RawBridge>()),
         "bridge.out" | "bridge.in" => Section::List(fields_of::<RawRule>()),
         "admin" => Section::Table(fields_of::<RawAdmin>()),

@@ -259,7 +259,7 @@ fn apply_flags(raw: &mut Raw, origins: &mut Origins, flags: &Overrides) {
     origins.forget("listener");
     for (index, url) in flags.listen.iter().enumerate() {
         let same = configured.iter().find(|listener| listener.url == *url).cloned();
-        raw.listener.push(same.unwrap_or(RawListener { url: url.clone(), allow_anonymous_remote: None }));
+        raw.listener.push(same.unwrap_or_else(|| RawListener { url: url.clone(), ..RawListener::default() }));
         origins.set(format!("listener[{index}]"), Place::Flag(format!("--listen {url}")));
     }
 }

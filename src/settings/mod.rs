@@ -6,6 +6,7 @@
 //! place; nothing is ignored.
 
 mod keys;
+mod listener;
 mod load;
 mod place;
 mod positions;
@@ -23,19 +24,11 @@ use crate::bridge::LinkConfig;
 use crate::limits::Limits;
 
 pub(crate) use keys::nearest;
+pub use listener::{CertificateUser, ClientCertificate, Endpoint, Listener, ListenerTls, Transport};
 pub use load::{Environment, Loaded, Overrides, load};
 pub use place::{Place, SettingsError};
 pub use show::{effective_toml, memory_parts, memory_sum, memory_table};
 pub(crate) use units::Size;
-
-/// A socket that clients connect to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listener {
-    /// As it was written, for messages to people.
-    pub url: String,
-    /// Where to bind. Port 0 lets the system choose.
-    pub addr: SocketAddr,
-}
 
 /// The admin interface.
 #[derive(Clone, Debug, PartialEq, Eq)]

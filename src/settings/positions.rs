@@ -11,12 +11,13 @@ use super::keys::{self, Section};
 use super::place::{Origins, Place, SettingsError};
 
 /// Sections whose keys are named in hints.
-const SECTIONS: [&str; 10] = [
+const SECTIONS: [&str; 11] = [
     "listener",
     "store",
     "limits",
     "queue",
     "queue_rule",
+    "queue_def",
     "bridge",
     "bridge.out",
     "bridge.in",

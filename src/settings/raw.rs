@@ -23,18 +23,51 @@ pub struct Raw {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub queue_rule: Vec<RawQueueRule>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub queue_def: Vec<RawQueueDef>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub bridge: Vec<RawBridge>,
     pub admin: RawAdmin,
     pub log: RawLog,
 }
 
+/// Whether a client shows a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RawClientCertificate {
+    None,
+    Optional,
+    Required,
+}
+
+/// What of a client's certificate becomes its user name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RawCertificateUser {
+    Cn,
+    Subject,
+    San,
+}
+
 /// `[[listener]]`
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RawListener {
     pub url: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow_anonymous_remote: Option<String>,
+    pub connections_max: Bound<Count>,
+    pub proxy_protocol: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cert_file: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_file: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_ca_file: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_cert: Option<RawClientCertificate>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_from_cert: Option<RawCertificateUser>,
+    pub trailing_lf: bool,
 }
 
 /// `[store]`
@@ -81,6 +114,7 @@ pub struct RawLimits {
     pub inflight_bytes_max: Size,
     pub queue_memory_max: Size,
     pub queue_window_max: Size,
+    pub named_queues_max: Count,
     pub outbox_high: Size,
     pub outbox_max: Size,
     pub outboxes_max: Size,
@@ -120,6 +154,23 @@ pub struct RawQueueRule {
     pub bytes_max: Option<Bound<Size>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overflow: Option<RawOverflow>,
+}
+
+/// `[[queue_def]]`; bounds that are absent are taken from `[queue]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawQueueDef {
+    pub name: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub bind: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub messages_max: Option<Bound<Count>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_max: Option<Bound<Size>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub overflow: Option<RawOverflow>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub redeliveries_max: Option<Bound<Count>>,
 }
 
 /// `[[bridge]]`
@@ -173,7 +224,8 @@ pub struct RawBridge {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RawRule {
-    pub filter: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub filter: Option<String>,
     pub local_prefix: String,
     pub remote_prefix: String,
     pub qos: Count,
@@ -206,6 +258,23 @@ pub enum RawLogFormat {
 pub struct RawLog {
     pub level: String,
     pub format: RawLogFormat,
+}
+
+impl Default for RawListener {
+    fn default() -> Self {
+        Self {
+            url: String::new(),
+            allow_anonymous_remote: None,
+            connections_max: Bound(None),
+            proxy_protocol: false,
+            cert_file: None,
+            key_file: None,
+            client_ca_file: None,
+            client_cert: None,
+            user_from_cert: None,
+            trailing_lf: false,
+        }
+    }
 }
 
 impl Default for RawStore {
@@ -254,6 +323,7 @@ impl Default for RawLimits {
             inflight_bytes_max: Size(limits.inflight_bytes_max.into()),
             queue_memory_max: Size(limits.queue_memory_bytes_max),
             queue_window_max: Size(limits.queue_window_bytes_max.into()),
+            named_queues_max: Count(limits.named_queues_max.into()),
             outbox_high: Size(limits.outbox_high_bytes.into()),
             outbox_max: Size(limits.outbox_bytes_max.into()),
             outboxes_max: Size(limits.outboxes_bytes_max),
@@ -310,7 +380,7 @@ impl Default for RawRule {
     fn default() -> Self {
         let rule = Rule::default();
         Self {
-            filter: String::new(),
+            filter: None,
             local_prefix: rule.local_prefix,
             remote_prefix: rule.remote_prefix,
             qos: Count(rule.qos as u64),

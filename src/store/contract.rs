@@ -40,6 +40,8 @@ pub enum Space {
     Group = 7,
     /// Name -> anything that belongs to the broker as a whole.
     Broker = 8,
+    /// Topic of a named queue -> its queue, and how far it was handed out.
+    NamedQueue = 9,
 }
 
 impl Space {
@@ -47,7 +49,7 @@ impl Space {
     #[must_use]
     pub fn from_u8(byte: u8) -> Option<Self> {
         use Space::*;
-        [Session, Subscription, Retained, Will, InboundQos2, OutboundQos2, Group, Broker]
+        [Session, Subscription, Retained, Will, InboundQos2, OutboundQos2, Group, Broker, NamedQueue]
             .into_iter()
             .find(|space| *space as u8 == byte)
     }

@@ -1,9 +1,9 @@
 //! redb's storage: a region of the store's file.
 //!
 //! Beside moving offsets it does three things. It keeps **copies of redb's page 0**: both of redb's commit slots are in that
-//! page, and a power cut that tears it while it is written would lose the database. Before each write to page 0, be it one that
-//! changes nothing, whose present content is not in the newest copy, the page as it is goes to the older of two slots (page, then
-//! a trailer block with magic, sequence and CRC), synced. It **trickles**: after every 128 KiB it syncs and pauses, so that a
+//! page, and a power cut that tears it while it is written would lose the database. Before each write that changes page 0, unless
+//! the newest copy holds its present content, the page as it is goes to the older of two slots (page, then a trailer block with
+//! magic, sequence and CRC), synced; a write that changes nothing is left out. It **trickles**: after every 128 KiB it syncs and pauses, so that a
 //! checkpoint does not pile up a burst in front of the ring's next commit. It **writes no page twice**: redb takes pages that its
 //! small write buffer had to let go back into it to compute their checksums, and writes them again as they are; such a page is
 //! compared with what is there and left alone. And when the disk is full it has the ballast of [`Space`] to draw on.
@@ -288,22 +288,46 @@ fn whole_storage(start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError>
 mod tests {
     use super::*;
     use crate::store::layout::Superblock;
-    use crate::store::sim_media::SimMedia;
+    use crate::store::sim_media::{CutStyle, SimMedia};
 
-    #[test]
-    fn a_write_to_page_0_that_changes_nothing_is_covered_by_a_copy_too() {
+    /// A region whose page 0 is `page`, durably, and its medium.
+    fn region_with(page: &[u8; PAGE]) -> (Region, Arc<SimMedia>, u64) {
         let superblock =
             Superblock { version: 1, sequence: 1, salt: 0, epoch: 1, ring_bytes: 64 << 10, ballast_bytes: 0 };
         let base = superblock.cold_at();
-        let media: Arc<dyn Media> = Arc::new(SimMedia::default());
+        let media = Arc::new(SimMedia::default());
         media.set_len(base + 2 * BLOCK_BYTES).unwrap();
-        let page = Box::new([7; PAGE]);
-        media.write_at(base, &page[..]).unwrap();
+        media.write_at(base, page).unwrap();
         media.sync_data().unwrap();
         let space = Space::new(media.clone(), &superblock, None, 0);
         let region = Region::new(media.clone(), base, space, Arc::default(), Duration::ZERO).unwrap();
+        (region, media, base)
+    }
+
+    #[test]
+    fn a_write_to_page_0_that_changes_nothing_does_not_reach_the_medium() {
+        let page = [7; PAGE];
+        let (region, media, _) = region_with(&page);
+        media.cut_power_after(1);
         region.write(0, &page[..64]).unwrap();
+        assert!(!media.is_off(), "nothing was written that a power cut could tear");
+    }
+
+    #[test]
+    fn a_write_that_changes_page_0_comes_after_a_durable_copy_of_it() {
+        let page = [7; PAGE];
+        let (region, media, base) = region_with(&page);
+        region.write(0, &[8; 64]).unwrap();
+        let mut always = || 0;
+        let after = media.after_power_cut(CutStyle { grain: BLOCK_BYTES, garbage: false }, &mut always);
+        let newest = read_copies(&after).unwrap().into_iter().next().unwrap();
+        assert_eq!(*newest.page, page);
+        let mut there = [0; PAGE];
+        after.read_at(base, &mut there).unwrap();
+        assert_eq!((there[0], there[64]), (8, 7));
+        // A second change of the same page needs its own copy.
+        region.write(64, &[9; 64]).unwrap();
         let newest = read_copies(&*media).unwrap().into_iter().next().unwrap();
-        assert_eq!(newest.page, page);
+        assert_eq!((newest.sequence, newest.page[0], newest.page[64]), (2, 8, 7));
     }
 }

@@ -2,7 +2,11 @@
 //! what comes back must equal what was acknowledged, or that plus the commit that was under way.
 //!
 //! `TIDEGATE_POWER_CUTS` sets the number of cuts per style, `TIDEGATE_SEED` the first seed.
+//!
+//! Each opening compares the store's counters and every message with a scan (`difference`), and one cut in ten at least falls
+//! into a checkpoint or a recovery.
 
+use std::cell::Cell;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -29,6 +33,9 @@ const SETTINGS: Settings = Settings {
     pause: Duration::ZERO,
     salt: 0x5eed,
 };
+
+/// Writes and syncs of a recovery, about.
+const RECOVERY_OPERATIONS: u64 = 8;
 
 fn env(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
@@ -87,6 +94,8 @@ struct World {
     shared: Arc<Shared>,
     side: Arc<Mutex<Side>>,
     release_early: bool,
+    /// The power has failed while a checkpoint was under way.
+    cut_in_checkpoint: Cell<bool>,
 }
 
 impl World {
@@ -103,7 +112,8 @@ impl World {
             commits: 0,
         };
         let side = Arc::new(Mutex::new(side));
-        Ok((Self { media, shared, side, release_early: false }, recovered))
+        let cut_in_checkpoint = Cell::new(false);
+        Ok((Self { media, shared, side, release_early: false, cut_in_checkpoint }, recovered))
     }
 
     /// Works until the power fails.
@@ -143,6 +153,7 @@ impl World {
         self.media.set_interlude(self.shared.cold.region().base(), Some(Arc::new(interlude)));
         let outcome = checkpoint::run(&self.shared, snapshot);
         self.media.set_interlude(0, None);
+        self.cut_in_checkpoint.set(self.media.is_off());
         self.side.lock().unwrap().writer.end_checkpoint(outcome?);
         Ok(())
     }
@@ -199,6 +210,7 @@ struct Control {
 #[derive(Debug, Default)]
 struct Tally {
     cuts: u64,
+    cuts_in_checkpoint: u64,
     cuts_in_recovery: u64,
     bad: u64,
     commits: u64,
@@ -240,8 +252,8 @@ impl Torture<'_> {
 
     /// Opens the store, compares it, works until the power fails.
     fn round(&mut self) {
-        if self.random.chance(4) {
-            self.media.cut_power_after(1 + self.random.below(12));
+        if self.random.chance(2) {
+            self.media.cut_power_after(1 + self.random.below(RECOVERY_OPERATIONS));
         }
         let opened = World::open(self.media.clone(), self.random.next(), Model::new());
         let compared = opened.map(|(world, recovered)| {
@@ -249,6 +261,7 @@ impl Torture<'_> {
             (world, all)
         });
         if self.media.is_off() {
+            self.tally.cuts += 1;
             self.tally.cuts_in_recovery += 1;
             return self.cut();
         }
@@ -280,6 +293,7 @@ impl Torture<'_> {
         self.media.cut_power_after(1 + self.random.below(most));
         world.run();
         self.tally.cuts += 1;
+        self.tally.cuts_in_checkpoint += u64::from(world.cut_in_checkpoint.get());
         let side = world.side.lock().unwrap();
         self.tally.commits += side.commits;
         self.tally.checkpoints += world.shared.counters.checkpoints.load(Ordering::Relaxed);
@@ -317,6 +331,7 @@ fn torture_in(grain: u64, garbage: bool, salt: u64) {
     println!("{tally:?}");
     assert_eq!(tally.bad, 0);
     assert!(tally.checkpoints > cuts / 4 && tally.commits > cuts, "{tally:?}");
+    assert!(tally.cuts_in_checkpoint * 10 > cuts && tally.cuts_in_recovery * 10 > cuts, "{tally:?}");
 }
 
 #[test]

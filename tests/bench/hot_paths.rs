@@ -13,6 +13,7 @@ use tidegate::broker::api::{ConnId, SubscribeOptions};
 use tidegate::limits::Limits;
 use tidegate::message::{DeliveryOptions, Message, MessageHead, Qos};
 use tidegate::net::hub::{Hub, Output};
+use tidegate::net::origin::{Origin, PeerAddress, Protocol};
 use tidegate::router::{Router, Sink};
 use tidegate::store::contract::{Batch, BatchId, Op, QueueId, StoreEvent, Target};
 use tidegate::store::{Media, Store, StoreOptions};
@@ -70,7 +71,7 @@ fn text(text: &str) -> Vec<u8> {
 }
 
 fn connect(hub: &mut Hub, name: &str, clean: bool) -> ConnId {
-    let id = hub.open_mqtt(now()).unwrap();
+    let id = hub.open(Protocol::Mqtt, Origin::plain(PeerAddress::Local), now()).unwrap();
     let flags = if clean { 2 } else { 0 };
     hub.received(id, &packet(0x10, &[&text("MQTT"), &[4, flags, 0, 60], &text(name)]), now());
     id

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use tidegate::net::hub::{Output, Turn};
+use tidegate::net::origin::{Origin, PeerAddress, Protocol};
 use tidegate::store::simulation::{CutStyle, InlineStore, Sabotage, SimMedia};
 
 use crate::action::{Action, Pace, Step};
@@ -397,7 +398,11 @@ impl World {
             self.orphans.push(old.id);
         }
         let hub = &mut self.gateway().hub;
-        let id = if client == LINK { Some(hub.open_port()) } else { hub.open_mqtt(now) };
+        let id = if client == LINK {
+            Some(hub.open_port())
+        } else {
+            hub.open(Protocol::Mqtt, Origin::plain(PeerAddress::Local), now)
+        };
         let Some(id) = id else { return };
         self.clients[client].connect(id, clean, &mut self.random, &mut self.ledger, now);
         self.clients[client].holding = client == LINK && self.black_hole;

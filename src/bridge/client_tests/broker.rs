@@ -107,6 +107,8 @@ impl FakeBroker {
             retain: false,
             duplicate: false,
             subscription_ids: None,
+            consumer: None,
+            redeliveries: 0,
         };
         self.with(|state| state.send(ClientEvent::Deliver(delivery)))
     }
@@ -217,6 +219,8 @@ impl State {
                 retain,
                 duplicate: false,
                 subscription_ids: None,
+                consumer: None,
+                redeliveries: 0,
             }));
         }
     }

@@ -59,6 +59,8 @@ impl Link {
             // A link neither sends QoS 2 nor unsubscribes.
             ClientEvent::Released { .. }
             | ClientEvent::Unsubscribed { .. }
+            | ClientEvent::Consuming { .. }
+            | ClientEvent::Cancelled { .. }
             | ClientEvent::DeliverRelease { .. } => {}
         }
         Ok(())

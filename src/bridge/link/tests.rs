@@ -69,6 +69,8 @@ fn deliver(link: &mut Link, n: u16) {
         retain: false,
         duplicate: false,
         subscription_ids: None,
+        consumer: None,
+        redeliveries: 0,
     };
     link.handle_event(ClientEvent::Deliver(delivery), at(0)).unwrap();
 }
@@ -218,6 +220,8 @@ fn an_upstream_without_qos_1_is_refused_and_one_without_retain_gets_none() {
         retain: true,
         duplicate: false,
         subscription_ids: None,
+        consumer: None,
+        redeliveries: 0,
     };
     link.handle_event(ClientEvent::Deliver(delivery), at(0)).unwrap();
     assert!(!publishes(&mut link, 0)[0].retain);

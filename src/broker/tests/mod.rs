@@ -8,6 +8,7 @@ mod model;
 mod overflow;
 mod publish;
 mod qos2;
+mod queues;
 mod restart;
 mod retained;
 mod store;

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use super::{BLOCKED_RECHECK_MILLIS, Hub, Peer, index};
+use super::{BLOCKED_RECHECK_MILLIS, Hub, index};
 use crate::broker::api::ConnId;
 use crate::time::{Mono, Now};
 
@@ -63,22 +63,21 @@ impl Hub {
             self.finished.push(slot.id);
             return;
         }
-        let Peer::Mqtt(adapter) = &mut slot.peer else { return };
-        match adapter.deadline() {
+        match slot.peer.deadline() {
             Some(later) if later > now.mono => self.list_deadline(key, later),
             // What it has sent may wait unread.
             Some(_) if slot.stuffed || now.mono < self.excused => {
                 self.list_deadline(key, now.mono.plus_millis(BLOCKED_RECHECK_MILLIS));
             }
             Some(_) => {
-                let counter = if adapter.is_open() {
+                let counter = if slot.peer.is_open() {
                     &mut self.traffic.keep_alive_timeouts
                 } else {
                     &mut self.traffic.login_timeouts
                 };
                 *counter += 1;
                 self.answers.clear();
-                adapter.expire(&mut self.answers);
+                slot.peer.expire(&mut self.answers);
                 self.flush_answers(key);
                 self.end_unasked(key, now);
             }

@@ -9,6 +9,7 @@
 
 mod deadlines;
 mod output;
+mod peer;
 #[cfg(test)]
 mod tests;
 mod turn;
@@ -23,7 +24,9 @@ use slab::Slab;
 use crate::broker::api::{ClientCommand, ClientEvent, CloseReason, ConnId};
 use crate::broker::{Broker, Effect};
 use crate::limits::Limits;
-use crate::net::mqtt::{Adapter, Encoded, Step};
+use crate::net::adapter::{Encoded, Step};
+use crate::net::hub::peer::Peer;
+use crate::net::origin::{Origin, Protocol};
 use crate::net::outbox::{BufferPool, Outbox};
 use crate::net::traffic::Traffic;
 use crate::store::contract::PageRequest;
@@ -42,15 +45,11 @@ const RESERVE_BYTES_MAX: usize = 4 << 10;
 const SHARED_PACKET_BYTES_MIN: usize = 8 << 10;
 
 #[derive(Debug)]
-enum Peer {
-    Mqtt(Box<Adapter>),
-    Port(VecDeque<ClientEvent>),
-}
-
-#[derive(Debug)]
 struct Slot {
     id: ConnId,
     peer: Peer,
+    /// `None`: a link.
+    origin: Option<Origin>,
     outbox: Outbox,
     /// The start of a packet whose end has not arrived.
     partial: Vec<u8>,
@@ -178,32 +177,40 @@ impl Hub {
         (self.outbox_bytes, self.read_bytes)
     }
 
-    /// A client's socket was accepted. `None`: the limit is reached, close it.
-    pub fn open_mqtt(&mut self, now: Now) -> Option<ConnId> {
-        if self.slots.len() >= self.limits.connections_max as usize {
+    /// A client's socket was accepted, and what comes before the protocol (TLS, say) is done. `None`: the limit is reached, close
+    /// it.
+    pub fn open(&mut self, protocol: Protocol, origin: Origin, now: Now) -> Option<ConnId> {
+        let room = self.slots.len() < self.limits.connections_max as usize;
+        let Some(peer) = room.then(|| Peer::new(protocol, &self.limits, now)).flatten() else {
             self.traffic.refused_connections += 1;
             return None;
-        }
-        let adapter = Adapter::new(&self.limits, now);
+        };
         self.traffic.accepted += 1;
-        let deadline = adapter.deadline().unwrap_or(now.mono);
-        let id = self.open(Peer::Mqtt(Box::new(adapter)));
+        let deadline = peer.deadline().unwrap_or(now.mono);
+        let id = self.add(peer, Some(origin));
         self.list_deadline(index(id), deadline);
         Some(id)
     }
 
     /// A link inside this process attaches.
     pub fn open_port(&mut self) -> ConnId {
-        self.open(Peer::Port(VecDeque::new()))
+        self.add(Peer::Port(VecDeque::new()), None)
     }
 
-    fn open(&mut self, peer: Peer) -> ConnId {
+    /// Where a connection comes from; `None`: a link, or a connection that is over.
+    #[must_use]
+    pub fn origin(&self, id: ConnId) -> Option<&Origin> {
+        self.slots[self.key(id)?].origin.as_ref()
+    }
+
+    fn add(&mut self, peer: Peer, origin: Option<Origin>) -> ConnId {
         self.opened = self.opened.wrapping_add(1);
         let entry = self.slots.vacant_entry();
         let id = ConnId(u64::from(self.opened) << 32 | entry.key() as u64);
         entry.insert(Slot {
             id,
             peer,
+            origin,
             outbox: Outbox::default(),
             partial: Vec::new(),
             need: 0,
@@ -307,9 +314,9 @@ impl Hub {
         let mut at = 0;
         loop {
             let slot = &mut self.slots[key];
-            let Peer::Mqtt(adapter) = &mut slot.peer else { return bytes.len() };
             self.answers.clear();
-            let step = adapter.next(&bytes[at..], shared, now, &mut self.answers, &mut self.traffic);
+            let step = slot.peer.next(&bytes[at..], shared, now, &mut self.answers, &mut self.traffic);
+            let Some(step) = step else { return bytes.len() };
             self.flush_answers(key);
             let slot = &mut self.slots[key];
             match step {
@@ -340,9 +347,8 @@ impl Hub {
     /// Hands a client's command to the broker; `true`: nothing more is heard from the connection.
     fn obey(&mut self, key: usize, command: ClientCommand, now: Now) -> bool {
         let slot = &mut self.slots[key];
-        let Peer::Mqtt(adapter) = &slot.peer else { return true };
         let last = matches!(command, ClientCommand::Disconnect { .. });
-        let hangs_up = adapter.hangs_up_to_refuse(&command);
+        let hangs_up = slot.peer.hangs_up_to_refuse(&command);
         slot.attached = !last;
         slot.ending = last;
         let id = slot.id;

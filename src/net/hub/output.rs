@@ -1,6 +1,7 @@
 //! What waits to be written, and to whom.
 
-use super::{Hub, Output, Peer};
+use super::peer::Peer;
+use super::{Hub, Output};
 use crate::broker::api::{ClientEvent, ConnId};
 use crate::time::Now;
 
@@ -74,7 +75,7 @@ impl Hub {
         let key = self.key(id)?;
         match &mut self.slots[key].peer {
             Peer::Port(events) => events.pop_front(),
-            Peer::Mqtt(_) => None,
+            _ => None,
         }
     }
 

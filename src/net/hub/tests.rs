@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
+use crate::net::origin::PeerAddress;
 use crate::store::contract::{BatchId, Committed, StoreEvent};
 use crate::time::{Timeline, Wall};
 
@@ -86,7 +87,7 @@ impl Rig {
     }
 
     fn open(&mut self) -> ConnId {
-        self.hub.open_mqtt(self.now()).unwrap()
+        self.hub.open(Protocol::Mqtt, Origin::plain(PeerAddress::Local), self.now()).unwrap()
     }
 
     fn connect(&mut self, client_id: &str) -> ConnId {

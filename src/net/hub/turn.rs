@@ -1,7 +1,7 @@
 //! The end of a turn: the broker's effects become bytes.
 
 use super::ENDING_MILLIS_MAX;
-use super::{BATCH_BYTES_HIGH, Encoded, Hub, Peer};
+use super::{BATCH_BYTES_HIGH, Encoded, Hub};
 use crate::broker::Effect;
 use crate::broker::api::{ClientCommand, ClientEvent, ConnId};
 use crate::store::contract::{Batch, PageRequest, StoreEvent};
@@ -92,23 +92,18 @@ impl Hub {
         if slot.blocked && answers && self.answered.last() != Some(&id) {
             self.answered.push(id);
         }
-        match &mut slot.peer {
-            Peer::Port(events) => events.push_back(event),
-            Peer::Mqtt(adapter) => {
-                let before = slot.outbox.len();
-                let encoded = adapter.encode(event, now, &mut slot.outbox, &mut self.pool, &mut self.traffic);
-                self.outbox_bytes += (slot.outbox.len() - before) as u64;
-                slot.outbox.release_unused(&mut self.pool);
-                let deadline = adapter.deadline().filter(|_| opens);
-                match encoded {
-                    Encoded::Done => {}
-                    Encoded::TooLarge(settle) => self.followups.extend(settle.map(|command| (id, command))),
-                    Encoded::Unspeakable => return self.end_unasked(key, now),
-                }
-                if let Some(at) = deadline {
-                    self.list_deadline(key, at);
-                }
-            }
+        let before = slot.outbox.len();
+        let encoded = slot.peer.encode(event, now, &mut slot.outbox, &mut self.pool, &mut self.traffic);
+        self.outbox_bytes += (slot.outbox.len() - before) as u64;
+        slot.outbox.release_unused(&mut self.pool);
+        let deadline = if opens { slot.peer.deadline() } else { None };
+        match encoded {
+            Encoded::Done => {}
+            Encoded::TooLarge(settle) => self.followups.extend(settle.map(|command| (id, command))),
+            Encoded::Unspeakable => return self.end_unasked(key, now),
+        }
+        if let Some(at) = deadline {
+            self.list_deadline(key, at);
         }
         if last {
             let slot = &mut self.slots[key];

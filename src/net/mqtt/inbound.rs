@@ -9,12 +9,13 @@ use tidegate_mqtt::packet::{
 };
 use tidegate_mqtt::{PacketId, Properties as Wire, ReasonCode};
 
-use super::{Adapter, Step, qos_in, tag};
+use super::{Adapter, qos_in, tag};
 use crate::broker::api::{
     ClientCommand, ConnectRequest, DeliveryId, PublishRequest, ReplyTag, RetainHandling, SessionExpiry,
     SubscribeFilter, SubscribeOptions, Will,
 };
 use crate::message::{Message, MessageHead, Properties, SHARE_BYTES_MIN};
+use crate::net::adapter::Step;
 use crate::net::traffic::Traffic;
 use crate::time::{Now, Wall};
 

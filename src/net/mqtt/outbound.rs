@@ -5,12 +5,13 @@ use tidegate_mqtt::property::PropertyIter;
 use tidegate_mqtt::types::SubscriptionId;
 use tidegate_mqtt::{PacketId, Property, PropertyList, PublishHeader, ReasonCode};
 
-use super::{Adapter, Encoded, qos_out};
+use super::{Adapter, qos_out};
 use crate::broker::api::{
     ClientCommand, ClientEvent, CloseReason, Connected, Delivery, PublishOutcome, Refusal, ReplyTag,
     SessionExpiry, SubscribeOutcome,
 };
 use crate::message::{Properties, Qos};
+use crate::net::adapter::Encoded;
 use crate::net::outbox::{BufferPool, Outbox, SHARED_BYTES_MIN};
 use crate::net::traffic::Traffic;
 use crate::time::{Now, Wall};
@@ -49,6 +50,8 @@ impl Adapter {
                 Some(id) => self.connection.unsuback(out, id, existed.iter().map(unsuback_code), ()),
                 None => Ok(()),
             },
+            // Answers to commands that MQTT has no packets for.
+            ClientEvent::Consuming { .. } | ClientEvent::Cancelled { .. } => Ok(()),
             ClientEvent::Refused(refusal) => {
                 self.connection.refuse(out, refusal_code(refusal), ());
                 Ok(())

@@ -1,6 +1,7 @@
 //! The numeric bounds, and the checks that involve more than one of them.
 
 use super::Check;
+use super::queues::queue_defs;
 use crate::bridge::LinkConfig;
 use crate::limits::{Limits, Overflow, QueueLimits, QueueRule};
 use crate::settings::place::SettingsError;
@@ -21,7 +22,8 @@ const PACKETS_IN_RING_MIN: u64 = 8;
 /// All limits, each in its range and all together consistent.
 pub fn limits(raw: &mut Raw, check: &Check<'_>) -> Result<Limits, SettingsError> {
     follow(&mut raw.limits, check);
-    let limits = each_alone(&raw.limits, &raw.store, raw, check)?;
+    let mut limits = each_alone(&raw.limits, &raw.store, raw, check)?;
+    limits.queue_defs = queue_defs(&raw.queue_def, &limits, check)?;
     together(&limits, raw, check)?;
     Ok(limits)
 }
@@ -82,6 +84,8 @@ fn each_alone(l: &RawLimits, s: &RawStore, raw: &Raw, check: &Check<'_>) -> Resu
         queue_window_bytes_max: c.size("limits.queue_window_max", l.queue_window_max, 4 * KIB..=GIB)?,
         queue_rules: queue_rules(&raw.queue_rule, queue, c)?,
         queue,
+        named_queues_max: c.count("limits.named_queues_max", l.named_queues_max, 0..=1_000_000)?,
+        queue_defs: Vec::new(),
         outbox_high_bytes: c.size("limits.outbox_high", l.outbox_high, 4 * KIB..=GIB)?,
         outbox_bytes_max: c.size("limits.outbox_max", l.outbox_max, 4 * KIB..=GIB)?,
         outboxes_bytes_max: c.size("limits.outboxes_max", l.outboxes_max, 64 * KIB..=TIB)?,
@@ -101,7 +105,7 @@ fn each_alone(l: &RawLimits, s: &RawStore, raw: &Raw, check: &Check<'_>) -> Resu
 /// Largest byte bound of what lies on disk.
 const DISK_BYTES_MAX: u64 = 1 << 50;
 
-fn size_or_none(
+pub(super) fn size_or_none(
     key: &str,
     value: Bound<Size>,
     least: u64,
@@ -122,7 +126,7 @@ fn queue(raw: &RawQueue, check: &Check<'_>) -> Result<QueueLimits, SettingsError
     })
 }
 
-fn overflow(raw: RawOverflow) -> Overflow {
+pub(super) fn overflow(raw: RawOverflow) -> Overflow {
     match raw {
         RawOverflow::Reject => Overflow::Reject,
         RawOverflow::DropHead => Overflow::DropHead,

@@ -2,25 +2,25 @@
 
 mod bridge;
 mod limits;
+mod listener;
+mod queues;
 
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
+use super::listener::SOCKET_PATH_BYTES_MAX;
 use super::load::Environment;
 use super::place::{Origins, Place, SettingsError};
-use super::raw::{Raw, RawAdmin, RawListener, RawLog, RawLogFormat, RawStore};
+use super::raw::{Raw, RawAdmin, RawLog, RawLogFormat, RawStore};
 use super::units::{Count, Size, Span};
-use super::url::listener_addr;
-use super::{AdminSettings, Listener, LogFormat, LogSettings, Settings};
+use super::{AdminSettings, LogFormat, LogSettings, Settings};
 
-/// The words that open an unauthenticated listener to the network.
-pub(super) const ANYONE_MAY_CONNECT: &str = "yes, anyone who reaches this address may connect";
-/// Listeners of one broker.
-const LISTENERS_MAX: usize = 16;
-const DEFAULT_LISTENER: &str = "mqtt://127.0.0.1:1883";
 const STATE_FOLDER_OF_ROOT: &str = "/var/lib/tidegate";
+
+#[cfg(test)]
+pub(super) use listener::ANYONE_MAY_CONNECT;
 
 /// The outcome.
 pub struct Resolved {
@@ -40,7 +40,7 @@ pub fn resolve(
     environment: &Environment,
 ) -> Result<Resolved, SettingsError> {
     let check = Check { origins };
-    let listeners = listeners(&mut raw.listener, &check)?;
+    let listeners = listener::listeners(&mut raw.listener, &check)?;
     let data_dir = data_dir(&mut raw.store, &check, environment)?;
     let store_path = data_dir.join(store_file(&raw.store, &check)?);
     let limits = limits::limits(&mut raw, &check)?;
@@ -130,52 +130,6 @@ impl Check<'_> {
     }
 }
 
-fn listeners(raw: &mut Vec<RawListener>, check: &Check<'_>) -> Result<Vec<Listener>, SettingsError> {
-    if raw.is_empty() {
-        raw.push(RawListener { url: DEFAULT_LISTENER.into(), allow_anonymous_remote: None });
-    }
-    if raw.len() > LISTENERS_MAX {
-        return check
-            .fail("listener", format!("expected at most {LISTENERS_MAX} listeners, found {}", raw.len()));
-    }
-    let mut listeners: Vec<Listener> = Vec::with_capacity(raw.len());
-    for (index, listener) in raw.iter().enumerate() {
-        let key = format!("listener[{index}].url");
-        let addr = listener_addr(&listener.url).or_else(|what| check.fail(&key, what))?;
-        may_be_reached(index, listener, addr, check)?;
-        if addr.port() != 0 && listeners.iter().any(|other| other.addr == addr) {
-            return check.fail(&key, format!("another listener has the address {addr} already"));
-        }
-        listeners.push(Listener { url: listener.url.clone(), addr });
-    }
-    Ok(listeners)
-}
-
-/// This build has no authentication, so an address beyond this machine needs the operator's explicit word.
-fn may_be_reached(
-    index: usize,
-    listener: &RawListener,
-    addr: SocketAddr,
-    check: &Check<'_>,
-) -> Result<(), SettingsError> {
-    match listener.allow_anonymous_remote.as_deref() {
-        Some(ANYONE_MAY_CONNECT) => Ok(()),
-        Some(_) => check.fail(
-            &format!("listener[{index}].allow_anonymous_remote"),
-            format!("expected exactly the words \"{ANYONE_MAY_CONNECT}\""),
-        ),
-        None if addr.ip().is_loopback() => Ok(()),
-        None => check.fail(
-            &format!("listener[{index}].url"),
-            format!(
-                "{addr} can be reached from other machines and this build does not authenticate clients; listen on \
-                 127.0.0.1, or put this line into the listener's section of the configuration file: \
-                 allow_anonymous_remote = \"{ANYONE_MAY_CONNECT}\""
-            ),
-        ),
-    }
-}
-
 /// The folder that was set, or the one that the system provides for state.
 fn data_dir(
     store: &mut RawStore,
@@ -215,9 +169,6 @@ fn store_file<'a>(store: &'a RawStore, check: &Check<'_>) -> Result<&'a str, Set
     }
     Ok(&store.file)
 }
-
-/// Longest path of a Unix socket in bytes (`sun_path` less the final zero).
-const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 fn admin(raw: &mut RawAdmin, data_dir: &Path, check: &Check<'_>) -> Result<AdminSettings, SettingsError> {
     let socket = match &raw.socket {

@@ -1,6 +1,7 @@
 //! Loading: layers, places of complaints, checks that involve several keys, and the files that are shipped.
 
 mod bridges;
+mod listeners;
 mod shipped;
 
 use std::path::{Path, PathBuf};
@@ -73,7 +74,7 @@ fn without_any_word_the_built_in_limits_and_one_loopback_listener_hold() {
     assert_eq!(settings, Settings::default());
     assert_eq!(settings.limits, Limits::default());
     assert_eq!(settings.listeners.len(), 1);
-    assert_eq!(settings.listeners[0].addr, "127.0.0.1:1883".parse().unwrap());
+    assert_eq!(settings.listeners[0].addr().unwrap(), "127.0.0.1:1883".parse().unwrap());
     assert_eq!(settings.store_path, Path::new("/var/lib/tidegate/tidegate.db"));
     assert_eq!(settings.admin.socket, Path::new("/var/lib/tidegate/admin.sock"));
 }
@@ -102,7 +103,8 @@ fn each_layer_wins_over_the_one_before_it() {
 fn lists_of_several_files_are_joined_in_order() {
     let listener = |port| format!("[[listener]]\nurl = 'mqtt://127.0.0.1:{port}'\n");
     let case = Case::new(&(listener(1) + &listener(2))).file("conf.d/a.toml", &listener(3));
-    let ports = |case: &Case| case.settings().listeners.iter().map(|l| l.addr.port()).collect::<Vec<_>>();
+    let ports =
+        |case: &Case| case.settings().listeners.iter().map(|l| l.addr().unwrap().port()).collect::<Vec<_>>();
     assert_eq!(ports(&case), [1, 2, 3]);
     let case = case.listen("mqtt://127.0.0.1:9");
     assert_eq!(ports(&case), [9]);
@@ -111,10 +113,10 @@ fn lists_of_several_files_are_joined_in_order() {
 #[test]
 fn a_complaint_about_a_joined_list_points_into_the_right_file() {
     let case = Case::new("[[listener]]\nurl = 'mqtt://127.0.0.1:1'")
-        .file("conf.d/a.toml", "\n[[listener]]\nurl = 'ws://127.0.0.1'");
+        .file("conf.d/a.toml", "\n[[listener]]\nurl = 'stomp://127.0.0.1'");
     assert_eq!(
         case.complaint(),
-        "conf.d/a.toml:3: listener[1].url: ws:// listeners are not in this build; it serves mqtt://"
+        "conf.d/a.toml:3: listener[1].url: stomp:// listeners are not in this build; it serves MQTT"
     );
 }
 
@@ -214,8 +216,8 @@ fn variables_and_flags_are_complained_about_by_their_names() {
             "flag --set zzz=1: there is no key \"zzz\"; keys are written as section.key, such as limits.packet_max",
         ),
         (
-            case().listen("wss://127.0.0.1"),
-            "flag --listen wss://127.0.0.1: listener[0].url: wss:// listeners are not in this build; it serves mqtt://",
+            case().listen("stomps://127.0.0.1"),
+            "flag --listen stomps://127.0.0.1: listener[0].cert_file: is missing: a TLS listener needs `cert_file` and `key_file` (PEM)",
         ),
     ] {
         assert_eq!(case.complaint(), said);
@@ -321,7 +323,7 @@ fn a_flag_keeps_the_permission_of_the_same_configured_listener_and_gives_none_to
     let case =
         Case::new(&format!("[[listener]]\nurl = 'mqtt://0.0.0.0:1884'\nallow_anonymous_remote = '{words}'"));
     let case = case.listen("mqtt://0.0.0.0:1884");
-    assert_eq!(case.settings().listeners[0].addr, "0.0.0.0:1884".parse().unwrap());
+    assert_eq!(case.settings().listeners[0].addr().unwrap(), "0.0.0.0:1884".parse().unwrap());
     let said = case.listen("mqtt://0.0.0.0:1885").complaint();
     assert!(said.starts_with("flag --listen mqtt://0.0.0.0:1885: "), "{said}");
 }

@@ -66,7 +66,7 @@ fn the_defaults_that_the_reference_shows_inside_its_examples_are_the_built_in_on
     }));
     assert_eq!(all, examples.settings());
     assert_eq!(all.bridges.len(), 1);
-    assert_eq!(all.limits.queue_rules.len(), 1);
+    assert_eq!((all.limits.queue_rules.len(), all.limits.queue_defs.len()), (1, 1));
 }
 
 #[test]
