@@ -1,6 +1,7 @@
 //! tidegate: a durable edge message broker. See `src/README.md` for how the house is built.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod access;
 pub mod admin;
 pub mod bridge;
 pub mod broker;

@@ -283,6 +283,10 @@ pub enum Refusal {
     WillInvalid,
     /// Refused by access rules.
     NotAuthorized,
+    /// The user is unknown, or its password or token is wrong.
+    BadCredentials,
+    /// Too many logins wait, or too many failed from its address: try later.
+    Busy,
 }
 
 /// Why the broker ends a connection.
@@ -298,6 +302,8 @@ pub enum CloseReason {
     ProtocolViolation,
     /// A limit is reached.
     QuotaExceeded,
+    /// Its login no longer counts: the token has expired, or the user is gone.
+    NotAuthorized,
 }
 
 /// A message on its way to a client.

@@ -19,6 +19,7 @@ impl Broker {
         let s = &self.stats;
         let gone =
             s.settled + s.settled_refused + s.dropped_expired + s.dropped_oldest + s.dropped_with_session;
+        let gone = gone + s.dropped_denied;
         assert_eq!(s.enqueued + s.restored, gone + self.gauges().queued, "I4: every copy is accounted for");
         for (key, session) in &self.sessions {
             self.check_session(key as u32, session);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use crate::access::Identity;
 use crate::broker::Broker;
 use crate::broker::api::{
     ClientEvent, CloseReason, ConnId, ConnectRequest, Connected, DeliveryId, Refusal, SessionExpiry, Will,
@@ -22,14 +23,22 @@ use crate::topic;
 const WINDOW_MESSAGES_MAX: u16 = 32_767;
 
 impl Broker {
-    pub(super) fn connect(&mut self, conn: ConnId, mut request: ConnectRequest, now: Now) {
+    /// Opens a session for a client that has proved who it is.
+    pub fn connect_as(&mut self, conn: ConnId, mut request: ConnectRequest, identity: Identity, now: Now) {
+        if self.failed || self.stopping {
+            self.stats.commands_ignored += 1;
+            return;
+        }
         if let Some(&key) = self.conns.get(&conn) {
             return self.violation(key, now);
         }
         request.expiry = self.granted_expiry(request.expiry);
         let assigned = request.client_id.is_empty().then(|| self.make_client_id());
         let client_id: Arc<str> = Arc::from(&**assigned.as_ref().unwrap_or(&request.client_id));
-        if let Err(refusal) = self.check_connect(&request, &client_id) {
+        let checked = self
+            .check_connect(&request, &client_id)
+            .and_then(|()| self.check_login(&request, &identity, &client_id));
+        if let Err(refusal) = checked {
             self.stats.connects_refused += 1;
             self.effects.push(Effect::Client(conn, ClientEvent::Refused(refusal)));
             return;
@@ -53,11 +62,12 @@ impl Broker {
             None => self.create_session(&client_id, request.expiry),
         };
         self.attach(key, conn, &request);
+        self.set_identity(key, identity);
         if self.write_session_row(key, request.expiry, !present) {
             after = Some(self.batch.id());
         }
         if let Some(will) = request.will {
-            self.keep_will(&client_id, will);
+            self.keep_will(key, will);
             after = Some(self.batch.id());
         }
         self.stats.connects += 1;
@@ -200,13 +210,16 @@ impl Broker {
             expiry: session.expiry,
             connected: session.conn.is_some(),
             disconnected: session.disconnected,
+            owner: self.owner_of(key),
         };
         self.batch.put(Space::Session, session.client_id.as_bytes().into(), row.encode());
     }
 
-    fn keep_will(&mut self, client_id: &Arc<str>, will: Will) {
+    fn keep_will(&mut self, key: SessionKey, will: Will) {
+        let client_id = self.sessions[key as usize].client_id.clone();
+        let owner = self.will_owner(key);
         self.batch.put(Space::Will, client_id.as_bytes().into(), encode_will(&will));
-        self.wills.insert(client_id.clone(), PendingWill { will, due: None, grace_until: None });
+        self.wills.insert(client_id, PendingWill { will, owner, due: None, grace_until: None });
     }
 
     fn greet(

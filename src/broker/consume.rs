@@ -33,6 +33,9 @@ impl Broker {
         {
             return Err(ConsumeOutcome::QuotaExceeded);
         }
+        if !self.may_consume(key, &request.queue) {
+            return Err(ConsumeOutcome::NotAuthorized);
+        }
         let group = self.named_queue(&request.queue)?;
         let consumer = Consumer {
             id: request.consumer,

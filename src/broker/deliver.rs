@@ -211,6 +211,14 @@ impl Broker {
                 self.drop_expired_front(own);
                 continue;
             }
+            if session.filtered {
+                let topic = front.message.topic().to_owned();
+                if !self.may_deliver(key, &topic) {
+                    self.drop_denied_front(key);
+                    continue;
+                }
+            }
+            let queue = &mut self.queues[own as usize];
             let Some(entry) = queue.hand_out(&mut self.budget) else { break };
             let queue = QueueRef { key: own, serial: queue.serial() };
             let (seq, message, options) = (entry.seq, &entry.message, entry.options);

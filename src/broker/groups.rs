@@ -163,7 +163,10 @@ impl Broker {
     pub(super) fn deliver_unqueued_to_member(&mut self, key: GroupKey, message: &Message) {
         let sessions = &self.sessions;
         let group = &mut self.groups[key as usize];
-        let Some(member) = group.pick(|member| sessions[member.session as usize].ready().is_some()) else {
+        let Some(member) = group.pick(|member| {
+            let session = &sessions[member.session as usize];
+            session.ready().is_some() && !session.is_suspended(key)
+        }) else {
             self.stats.dropped_offline += 1;
             return;
         };
@@ -201,7 +204,7 @@ impl Broker {
         let bytes_max = self.limits.inflight_bytes_max;
         self.groups[key as usize].pick(|member| {
             let session = &sessions[member.session as usize];
-            if !session.takes(size, bytes_max) {
+            if !session.takes(size, bytes_max) || session.is_suspended(key) {
                 return false;
             }
             let Some(consumer) = &member.consumer else {

@@ -12,6 +12,7 @@
 //! budget, but for one message per page under way; I7 after a store error nothing leaves; I8 a QoS 2 message is durable under
 //! its identifier before it is sent, and settled before it is released.
 
+mod access;
 mod acks;
 pub mod api;
 #[cfg(any(test, feature = "simulation"))]
@@ -44,6 +45,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use slab::Slab;
 
+use crate::access::Identity;
 use crate::limits::Limits;
 use crate::queue::group::{Group, GroupKey};
 use crate::queue::window::Budget;
@@ -58,6 +60,7 @@ use publish::Planned;
 use tick::Timer;
 use wills::PendingWill;
 
+pub use access::{AccessRules, SessionAccess};
 pub use effects::Effect;
 pub use restore::RestoreError;
 pub use stats::{Gauges, QueueStatus, SessionStatus, Stats};
@@ -66,6 +69,7 @@ pub use stats::{Gauges, QueueStatus, SessionStatus, Stats};
 #[derive(Debug)]
 pub struct Broker {
     limits: Limits,
+    access: AccessRules,
     conns: HashMap<ConnId, SessionKey>,
     sessions: Slab<Session>,
     clients: HashMap<Arc<str>, SessionKey>,
@@ -113,6 +117,7 @@ impl Broker {
             budget: Budget::new(limits.queue_memory_bytes_max),
             batch: Building::new(limits.hold_millis),
             limits,
+            access: AccessRules::default(),
             conns: HashMap::new(),
             sessions: Slab::new(),
             clients: HashMap::new(),
@@ -156,7 +161,7 @@ impl Broker {
             return;
         }
         if let ClientCommand::Connect(request) = command {
-            return self.connect(conn, *request, now);
+            return self.connect_as(conn, *request, Identity::default(), now);
         }
         let Some(&key) = self.conns.get(&conn) else {
             self.stats.commands_ignored += 1;

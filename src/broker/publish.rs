@@ -65,16 +65,19 @@ impl Broker {
         self.stats.published[qos as usize] += 1;
         self.stats.published_bytes += u64::from(message.size());
         let topic = message.topic();
-        let result = if self.topic_is_valid(topic, session.internal) {
-            self.distribute(&message, topic, Some(key), now)
-        } else {
+        let result = if !self.topic_is_valid(topic, session.internal) {
             Err(PublishOutcome::TopicInvalid)
+        } else if !self.may_publish_to(key, topic) {
+            Err(PublishOutcome::NotAuthorized)
+        } else {
+            self.distribute(&message, topic, Some(key), now)
         };
         if qos != Qos::AtMostOnce {
             self.answer_publish(key, tag, qos, result);
         }
         match result {
             Err(PublishOutcome::QuotaExceeded) => self.stats.refused_quota += 1,
+            Err(PublishOutcome::NotAuthorized) => self.stats.denied_publishes += 1,
             Err(_) => self.stats.refused_topic += 1,
             Ok(_) => {}
         }
@@ -166,6 +169,9 @@ impl Broker {
                     let own = publisher == Some(key);
                     let grant = if own { route.own.as_ref() } else { Some(&route.grant) };
                     let Some(grant) = grant else { continue };
+                    if !self.may_deliver(key, message.topic()) {
+                        continue;
+                    }
                     let options = DeliveryOptions {
                         qos: grant.qos.min(qos_max),
                         retain: grant.retain_as_published && message.retain(),

@@ -114,6 +114,7 @@ impl Broker {
         let key = u32::try_from(self.sessions.vacant_key()).expect("sessions are bounded");
         let queue = self.restore_queue(state, row.queue, Owner::Session(key), client_id)?;
         let client_id: Arc<str> = client_id.into();
+        let owner = row.owner.clone();
         let mut session = Session::new(client_id.clone(), queue, Some(row.queue));
         session.expiry = row.expiry;
         // Nothing tells until when the client was there: an idle gateway stores no time. Its interval must not end early.
@@ -131,6 +132,9 @@ impl Broker {
         self.sessions.insert(session);
         self.clients.insert(client_id, key);
         state.sessions.insert(row.queue, key);
+        if let Some(owner) = owner {
+            self.restore_owner(key, owner);
+        }
         if row.connected {
             self.put_session_row(key);
         }
@@ -245,7 +249,7 @@ impl Broker {
         let client_id: Arc<str> = client_id.into();
         let grace = now.mono.plus_millis(u64::from(self.limits.will_grace_secs) * 1000);
         let delay = now.mono.plus_millis(u64::from(will.delay_secs) * 1000);
-        let pending = PendingWill { will, due: None, grace_until: Some(grace) };
+        let pending = PendingWill { will, owner: None, due: None, grace_until: Some(grace) };
         self.wills.insert(client_id.clone(), pending);
         self.schedule_will(&client_id, grace.max(delay));
         Ok(())

@@ -77,6 +77,9 @@ impl Broker {
     }
 
     fn send_retained(&mut self, key: SessionKey, message: &Message, job: &RetainedJob) {
+        if !self.may_deliver(key, message.topic()) {
+            return;
+        }
         let sys = super::publish::is_sys(message.topic());
         let qos = if sys { Qos::AtMostOnce } else { job.qos.min(message.qos()) };
         let options = DeliveryOptions { qos, retain: true, subscription_ids: job.ids.clone() };

@@ -38,6 +38,14 @@ pub struct Stats {
     pub refused_topic: u64,
     /// Copies found in the store at the start.
     pub restored: u64,
+    /// Messages and wills that access rules refused.
+    pub denied_publishes: u64,
+    /// Filters that access rules refused.
+    pub denied_subscribes: u64,
+    /// Queued copies dropped because their client may not read them any more.
+    pub dropped_denied: u64,
+    /// Connections ended because their login no longer counts.
+    pub logins_ended: u64,
     /// Copies that joined a queue (one message may join many). With `restored`, it is the sum of what was settled, refused by
     /// its consumer, dropped after it had joined, and what is queued now.
     pub enqueued: u64,

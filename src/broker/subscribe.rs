@@ -59,6 +59,9 @@ impl Broker {
             return Err(SubscribeOutcome::SharedNoLocal);
         }
         let to_queue = topic::is_queue(&filter.filter);
+        if !self.may_subscribe_to(key, &filter, filter.is_shared() || to_queue) {
+            return Err(SubscribeOutcome::NotAuthorized);
+        }
         let session = &self.sessions[key as usize];
         let old = session.subscriptions.get(&*asked.filter).copied();
         // A shared subscription that becomes durable stores what waits in it.

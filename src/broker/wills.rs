@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use crate::broker::Broker;
+use crate::broker::access::WillOwner;
 use crate::broker::api::Will;
 use crate::broker::tick::Timer;
 use crate::session::rows::will_message;
@@ -18,6 +19,8 @@ const WILL_RETRY_MILLIS: u64 = 5_000;
 #[derive(Debug)]
 pub(super) struct PendingWill {
     pub(super) will: Will,
+    /// Whose it is; `None`: not known, or one that may do everything.
+    pub(super) owner: Option<WillOwner>,
     /// When it is published; `None` while its client is connected.
     pub(super) due: Option<Mono>,
     /// It was found at a restart: its client has until then to come back, whatever becomes of the session.
@@ -72,6 +75,10 @@ impl Broker {
     pub(super) fn fire_will(&mut self, client_id: &Arc<str>, now: Now) {
         let Some(pending) = self.wills.get(client_id) else { return };
         let message = will_message(&pending.will, now.wall);
+        if !self.may_publish_will(client_id, pending.owner.as_ref(), message.topic()) {
+            self.stats.denied_publishes += 1;
+            return self.cancel_will(client_id);
+        }
         if self.distribute(&message, message.topic(), None, now).is_err() {
             return self.schedule_will(client_id, now.mono.plus_millis(WILL_RETRY_MILLIS));
         }

@@ -58,6 +58,8 @@ pub enum Discard {
     Full,
     /// It went on to a member's own queue.
     Moved,
+    /// Its consumer may not read it any more.
+    Denied,
 }
 
 /// What happened to a queue's messages; only ever grows.
@@ -71,6 +73,8 @@ pub struct QueueCounters {
     pub refused: u64,
     /// Not delivered in time.
     pub expired: u64,
+    /// Not delivered because its consumer may not read it any more.
+    pub denied: u64,
     /// Dropped after they had joined, to make room.
     pub dropped_oldest: u64,
     /// Dropped before they joined, for lack of room.
@@ -435,6 +439,7 @@ impl Queue {
             Discard::Expired => self.counters.expired += 1,
             Discard::Full => self.counters.dropped_oldest += 1,
             Discard::Moved => self.counters.moved += 1,
+            Discard::Denied => self.counters.denied += 1,
         }
         Some(entry)
     }
@@ -574,7 +579,7 @@ impl Queue {
         let memory: usize = self.window.iter().map(|entry| window::entry_memory(&entry.message)).sum();
         assert_eq!(memory, self.window.memory(), "I4: the window's memory");
         let c = &self.counters;
-        let gone = c.delivered + c.refused + c.expired + c.dropped_oldest + c.moved;
+        let gone = c.delivered + c.refused + c.expired + c.dropped_oldest + c.moved + c.denied;
         assert_eq!(gone + self.messages, c.enqueued, "I4: every message is accounted for");
     }
 }

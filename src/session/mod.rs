@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use crate::broker::SessionAccess;
 use crate::broker::api::{ConnId, ConsumerId, DeliveryId, SessionExpiry, SubscribeOptions};
 use crate::message::Qos;
 use crate::queue::QueueKey;
@@ -100,6 +101,10 @@ pub struct Session {
     pub retained_jobs: VecDeque<RetainedJob>,
     /// It is in the broker's list of sessions with such work.
     pub retained_queued: bool,
+    /// Who its client is and what it may do; `None`: anonymous, and everything.
+    pub access: Option<Box<SessionAccess>>,
+    /// Messages to it are checked one by one, since it may not read all that it subscribes to.
+    pub filtered: bool,
     /// QoS 0 messages that were not sent: nobody connected, or too slow.
     pub dropped_qos0: u64,
 }
@@ -132,6 +137,8 @@ impl Session {
             disconnected: Wall(0),
             retained_jobs: VecDeque::new(),
             retained_queued: false,
+            access: None,
+            filtered: false,
             dropped_qos0: 0,
         }
     }
@@ -141,6 +148,13 @@ impl Session {
     #[inline]
     pub fn is_durable(&self) -> bool {
         self.number.is_some()
+    }
+
+    /// Its part in the group rests: it may not read all of it.
+    #[must_use]
+    #[inline]
+    pub fn is_suspended(&self, group: GroupKey) -> bool {
+        self.access.as_ref().is_some_and(|access| access.is_suspended(group))
     }
 
     /// The connection that takes deliveries now.

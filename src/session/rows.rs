@@ -3,6 +3,7 @@
 //! ```text
 //! Session       client identifier            -> 1 | queue varint | expiry varint (0 with the connection, 1 never, n: n - 1 seconds)
 //!                                               | connected u8 | disconnected varint (ms)
+//!                                               | owner u8 (0 or absent none, 1 by password or certificate, 2 by token), name
 //! Subscription  number u32 BE | filter       -> options u8 (bits 0-1 QoS, 2 No Local, 3 retain as published, 4-5 retain handling)
 //!                                               | identifier varint (0: none)
 //! Will          client identifier            -> 1 | delay varint (s) | expiry varint (0 never, n: n - 1 seconds) | message record
@@ -14,6 +15,8 @@
 //!
 //! A durable session's *number* is that of its queue, which is never reused; so rows that outlived their session by a bug could
 //! never be taken for another's.
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -33,7 +36,7 @@ pub struct BadRow(pub &'static str);
 const VERSION: u8 = 1;
 
 /// A durable session as it is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionRow {
     /// Its queue, whose number is the session's number too.
     pub queue: QueueId,
@@ -43,6 +46,17 @@ pub struct SessionRow {
     pub connected: bool,
     /// When the connection ended; has no meaning while one is there.
     pub disconnected: Wall,
+    /// The user that it belongs to.
+    pub owner: Option<Owner>,
+}
+
+/// The user that a session belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// Its name.
+    pub user: Arc<str>,
+    /// It proved that by a token.
+    pub by_token: bool,
 }
 
 impl SessionRow {
@@ -59,6 +73,10 @@ impl SessionRow {
         put_varint(&mut out, expiry);
         out.push(u8::from(self.connected));
         put_varint(&mut out, self.disconnected.0);
+        if let Some(owner) = &self.owner {
+            out.push(if owner.by_token { 2 } else { 1 });
+            out.extend_from_slice(owner.user.as_bytes());
+        }
         out.into()
     }
 
@@ -77,8 +95,20 @@ impl SessionRow {
         let (&connected, rest) = input.split_first().ok_or(BadRow("session's connection"))?;
         input = rest;
         let disconnected = Wall(take(&mut input, "session's end of connection")?);
-        Ok(Self { queue: QueueId(queue), expiry, connected: connected != 0, disconnected })
+        let owner = take_owner(input)?;
+        Ok(Self { queue: QueueId(queue), expiry, connected: connected != 0, disconnected, owner })
     }
+}
+
+/// The end of a session's row.
+fn take_owner(input: &[u8]) -> Result<Option<Owner>, BadRow> {
+    let (kind, name) = match input.split_first() {
+        None | Some((0, _)) => return Ok(None),
+        Some((kind @ 1..=2, name)) => (*kind, name),
+        Some(_) => return Err(BadRow("session's owner")),
+    };
+    let user = std::str::from_utf8(name).map_err(|_| BadRow("session's owner"))?;
+    Ok(Some(Owner { user: user.into(), by_token: kind == 2 }))
 }
 
 /// A subscription's terms as they are stored.
@@ -298,7 +328,9 @@ mod tests {
             SessionExpiry::After(1),
             SessionExpiry::After(u32::MAX),
         ] {
-            let row = SessionRow { queue: QueueId(7), expiry, connected: true, disconnected: Wall(99) };
+            let owner = Some(Owner { user: "ann".into(), by_token: true });
+            let row =
+                SessionRow { queue: QueueId(7), expiry, connected: true, disconnected: Wall(99), owner };
             assert_eq!(SessionRow::decode(&row.encode()), Ok(row));
         }
     }

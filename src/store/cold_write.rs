@@ -12,7 +12,7 @@ use super::contract::{QueueId, Seq};
 use super::error::StoreError;
 use super::hot::{FoldEntry, FoldedQueue, QueueFold, Snapshot};
 use super::segment::{
-    INLINE_BYTES_MAX, Index, PACKS, SegmentKey, VALUE_BYTES_MAX, chunk_key, pack, segment_key, split_key,
+    INLINE_BYTES_MAX, Index, PACKS, Packer, SegmentKey, VALUE_BYTES_MAX, chunk_key, segment_key, split_key,
 };
 use super::share::Shares;
 use crate::message::Message;
@@ -89,6 +89,7 @@ struct Tables<'tx> {
     shares: Shares,
     /// Segments that refer to each new pack.
     references: HashMap<u64, u64>,
+    packer: Packer,
     buffer: Vec<u8>,
     sweeps_left: usize,
 }
@@ -106,6 +107,7 @@ impl<'tx> Tables<'tx> {
             row: tx.open_table(ROW).map_err(redb_error(failed))?,
             shares: Shares::default(),
             references: HashMap::new(),
+            packer: Packer::default(),
             buffer: Vec::new(),
             sweeps_left: SWEEP_SEGMENTS_MAX,
         })
@@ -139,22 +141,22 @@ impl<'tx> Tables<'tx> {
         meta: &mut Meta,
     ) -> Result<u64, StoreError> {
         let mut segments = 0;
-        let mut buffer = std::mem::take(&mut self.buffer);
+        let mut packer = std::mem::take(&mut self.packer);
         while let Some(first) = entries.first() {
             let key = segment_key(queue, first.seq);
-            let (count, index) = pack(entries, &self.shares, &mut buffer);
+            let (count, index, value) = packer.pack(entries, &self.shares);
             let (now, rest) = entries.split_at(count);
             if index.chunked > 0 {
                 self.write_chunks(queue, now)?;
             }
-            self.segment.insert(&key, buffer.as_slice()).map_err(redb_error("write"))?;
+            self.segment.insert(&key, value).map_err(redb_error("write"))?;
             self.index.insert(&key, index.encode().as_slice()).map_err(redb_error("write"))?;
             meta.stored_bytes += index.stored;
             index.packs.iter().for_each(|pack| *self.references.entry(*pack).or_default() += 1);
             entries = rest;
             segments += 1;
         }
-        self.buffer = buffer;
+        self.packer = packer;
         Ok(segments)
     }
 

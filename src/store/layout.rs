@@ -18,8 +18,8 @@ pub const BLOCK_BYTES: u64 = 4096;
 
 /// The format that this program writes; it brings older ones up to this one, see [`super::upgrade`].
 ///
-/// 1: the first. 2: packs of messages that several queues want.
-pub const FORMAT_VERSION: u32 = 2;
+/// 1: the first. 2: packs of messages that several queues want. 3: squeezed segments.
+pub const FORMAT_VERSION: u32 = 3;
 
 /// Where the two copies of redb's first page are.
 pub const HEADER_COPY_AT: [u64; 2] = [8192, 16384];

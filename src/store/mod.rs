@@ -28,6 +28,7 @@ mod segment;
 mod share;
 mod shared;
 mod space;
+mod squeeze;
 mod threads;
 mod tools;
 mod upgrade;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! segment key    queue u32 | first sequence number u64, big-endian
-//! segment value  entry*: gap varint | options | (length << 1 | chunked) varint | message, unless chunked
+//! segment value  entry*, or squeezed (see the module `squeeze`). entry: gap varint | options | (length << 1 | chunked) varint | message, unless chunked
 //!                gap: settled messages since the previous entry
 //!                (length 0, chunked): pack varint, place varint and length varint of a shared message follow
 //! index value    last u64 | count u32 | chunked u32 | stored u64 | earliest expiry u64, little-endian,
@@ -20,8 +20,9 @@ use super::contract::{QueueId, Seq};
 use super::hot::FoldEntry;
 use super::layout::{le32, le64};
 use super::share::{Place, Shares};
+use super::squeeze::{Squeezer, plain};
 use crate::message::{BadRecord, DeliveryOptions, Message};
-use crate::varint::{put_varint, take_varint, varint_len};
+use crate::varint::{put_varint, take_varint};
 
 /// Largest value: just under a 64 KiB page.
 pub const VALUE_BYTES_MAX: usize = 65_000;
@@ -30,13 +31,13 @@ pub const VALUE_BYTES_MAX: usize = 65_000;
 pub const INLINE_BYTES_MAX: usize = 60_000;
 
 /// Messages of one segment: what a reader holds of a segment of tiny or shared messages is bounded too.
-const SEGMENT_MESSAGES_MAX: u32 = 2048;
+const SEGMENT_MESSAGES_MAX: usize = 2048;
 
 /// The queue under whose number packs are stored.
 pub const PACKS: QueueId = QueueId(0);
 
 /// Sizes just under redb's page sizes, largest first.
-const FILL_BYTES: [usize; 5] = [VALUE_BYTES_MAX, 32_600, 16_300, 8_100, 4_050];
+pub const FILL_BYTES: [usize; 5] = [VALUE_BYTES_MAX, 32_600, 16_300, 8_100, 4_050];
 
 /// A segment's key.
 pub type SegmentKey = [u8; 12];
@@ -124,53 +125,84 @@ impl Index {
     }
 }
 
-/// Takes the next segment's worth off the front of `entries` (which is not empty) into `out`; returns how many and the index.
-#[must_use]
-pub fn pack(entries: &[FoldEntry], shares: &Shares, out: &mut Vec<u8>) -> (usize, Index) {
-    out.clear();
-    let target = fill_target(entries.iter().map(|entry| entry_bytes(entry, shares)));
-    let first = entries[0].seq;
-    let mut index =
-        Index { last: first, count: 0, chunked: 0, stored: 0, min_expiry: u64::MAX, packs: Vec::new() };
-    let mut expected = first;
-    for entry in entries {
-        let need = entry_bytes(entry, shares) + varint_len(entry.seq - expected) - 1;
-        let full = out.len() + need > target || index.count == SEGMENT_MESSAGES_MAX;
-        if index.count > 0 && full {
-            break;
-        }
-        put_varint(out, entry.seq - expected);
-        entry.options.encode(out);
-        put_body(entry, shares, &mut index, out);
-        index.count += 1;
-        index.last = entry.seq;
-        index.min_expiry = index.min_expiry.min(entry.message.expires().map_or(u64::MAX, |wall| wall.0));
-        expected = entry.seq + 1;
-    }
-    index.stored += out.len() as u64;
-    index.packs.sort_unstable();
-    index.packs.dedup();
-    (index.count as usize, index)
+/// Makes segments; keeps its working memory between them.
+#[derive(Default)]
+pub struct Packer {
+    plain: Vec<u8>,
+    /// Where each entry of `plain` ends.
+    ends: Vec<usize>,
+    squeezer: Squeezer,
 }
 
-fn put_body(entry: &FoldEntry, shares: &Shares, index: &mut Index, out: &mut Vec<u8>) {
+impl Packer {
+    /// Takes the next segment's worth off the front of `entries` (which is not empty); returns how many, the index and the value.
+    pub fn pack(&mut self, entries: &[FoldEntry], shares: &Shares) -> (usize, Index, &[u8]) {
+        self.put_entries(entries, shares);
+        let Self { plain, ends, squeezer } = self;
+        let (count, value) = match squeezer.fill(plain, ends) {
+            Some(squeezed) => squeezed,
+            None => {
+                let target = FILL_BYTES.into_iter().find(|fill| *fill <= plain.len());
+                let target = target.unwrap_or(FILL_BYTES[FILL_BYTES.len() - 1]);
+                let count = ends.partition_point(|end| *end <= target).max(1);
+                (count, &plain[..ends[count - 1]])
+            }
+        };
+        (count, index_of(&entries[..count], shares, value.len()), value)
+    }
+
+    /// Fills `plain` with as many entries as any segment holds.
+    fn put_entries(&mut self, entries: &[FoldEntry], shares: &Shares) {
+        self.plain.clear();
+        self.ends.clear();
+        let mut expected = entries[0].seq;
+        for entry in entries.iter().take(SEGMENT_MESSAGES_MAX) {
+            put_varint(&mut self.plain, entry.seq - expected);
+            entry.options.encode(&mut self.plain);
+            put_body(entry, shares, &mut self.plain);
+            if self.plain.len() > VALUE_BYTES_MAX && !self.ends.is_empty() {
+                let end = self.ends[self.ends.len() - 1];
+                return self.plain.truncate(end);
+            }
+            self.ends.push(self.plain.len());
+            expected = entry.seq + 1;
+        }
+    }
+}
+
+/// The index of a segment of these entries whose value has `len` bytes.
+fn index_of(entries: &[FoldEntry], shares: &Shares, len: usize) -> Index {
+    let last = entries[entries.len() - 1].seq;
+    let count = u32::try_from(entries.len()).expect("a segment's messages are bounded");
+    let mut index =
+        Index { last, count, chunked: 0, stored: len as u64, min_expiry: u64::MAX, packs: Vec::new() };
+    for entry in entries {
+        index.min_expiry = index.min_expiry.min(entry.message.expires().map_or(u64::MAX, |wall| wall.0));
+        let size = entry.message.size() as usize;
+        if let Some(place) = shares.place(&entry.message) {
+            index.packs.push(place.pack);
+        } else if size > INLINE_BYTES_MAX {
+            index.chunked += 1;
+            index.stored += size as u64;
+        }
+    }
+    index.packs.sort_unstable();
+    index.packs.dedup();
+    index
+}
+
+fn put_body(entry: &FoldEntry, shares: &Shares, out: &mut Vec<u8>) {
     let size = entry.message.size() as usize;
     if let Some(place) = shares.place(&entry.message) {
         out.push(SHARED_WORD);
         for number in [place.pack, u64::from(place.at), u64::from(place.len)] {
             put_varint(out, number);
         }
-        if index.packs.last() != Some(&place.pack) {
-            index.packs.push(place.pack);
-        }
         return;
     }
     let chunked = size > INLINE_BYTES_MAX;
     put_varint(out, (size as u64) << 1 | u64::from(chunked));
-    if chunked {
-        index.chunked += 1;
-        index.stored += size as u64;
-    } else {
+    if !chunked {
         entry.message.encode(out);
     }
 }
@@ -189,21 +221,6 @@ pub fn fill_target(sizes: impl Iterator<Item = usize>) -> usize {
         }
     }
     FILL_BYTES.into_iter().find(|fill| *fill <= total).unwrap_or(FILL_BYTES[4])
-}
-
-/// What an entry takes in a segment if nothing was settled between it and the one before.
-fn entry_bytes(entry: &FoldEntry, shares: &Shares) -> usize {
-    let size = entry.message.size() as usize;
-    let ids = entry.options.subscription_ids.as_deref().map_or(0, |ids| {
-        varint_len(ids.len() as u64) + ids.iter().map(|id| varint_len(u64::from(*id))).sum::<usize>()
-    });
-    let word = varint_len((size as u64) << 1 | 1);
-    let body = match shares.place(&entry.message) {
-        Some(place) => 1 + varint_len(place.pack) + varint_len(u64::from(place.at)) + word,
-        None if size > INLINE_BYTES_MAX => word,
-        None => word + size,
-    };
-    2 + ids + body
 }
 
 /// Where a stored message's bytes are.
@@ -233,8 +250,9 @@ pub struct StoredEntry {
 /// # Errors
 /// [`BadRecord`] when the value is no segment.
 pub fn unpack(first: Seq, value: &[u8]) -> Result<Vec<StoredEntry>, BadRecord> {
+    let value = plain(value)?;
     let mut entries = Vec::new();
-    let mut input = value;
+    let mut input = &*value;
     let mut seq = first;
     while !input.is_empty() {
         let gap = take_varint(&mut input).ok_or(BadRecord("gap"))?;

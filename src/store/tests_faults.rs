@@ -23,7 +23,7 @@ fn open(media: &Arc<SimMedia>, options: StoreOptions) -> Driver {
 /// Enqueues one message at a time until the store says that it is full; returns how many.
 fn fill(run: &mut Driver, first: Seq, most: u64) -> u64 {
     for n in 0..most {
-        let id = run.submit(vec![enqueue(1, first + n, numbered(first + n, 1000))], true);
+        let id = run.submit(vec![enqueue(1, first + n, noise(first + n, 1000))], true);
         run.wait_durable(id);
         if run.seen_capacity() == Some(Capacity::Full) {
             return n + 1;
@@ -33,7 +33,7 @@ fn fill(run: &mut Driver, first: Seq, most: u64) -> u64 {
 }
 
 fn message_bytes() -> u64 {
-    u64::from(numbered(1, 1000).size())
+    u64::from(noise(1, 1000).size())
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn a_full_disk_keeps_everything_acknowledged_and_a_drain_makes_room_again() {
     // What was under way when the broker heard of it still comes in.
     let late: u64 = 64;
     for seq in stored + 1..=stored + late {
-        run.commit(vec![enqueue(1, seq, numbered(seq, 1000))]);
+        run.commit(vec![enqueue(1, seq, noise(seq, 1000))]);
     }
     let total = stored + late;
     drop(run);
@@ -55,7 +55,7 @@ fn a_full_disk_keeps_everything_acknowledged_and_a_drain_makes_room_again() {
     let all = run.read_all(1, 1);
     assert_eq!(all.len() as u64, total);
     for (entry, seq) in all.iter().zip(1..) {
-        assert_eq!((entry.seq, entry.message.payload()), (seq, numbered(seq, 1000).payload()));
+        assert_eq!((entry.seq, entry.message.payload()), (seq, noise(seq, 1000).payload()));
     }
     // One acknowledgement per commit: far more than the ring has blocks.
     for seq in 1..=total - 10 {
@@ -81,7 +81,7 @@ fn a_disk_that_is_full_without_warning_stops_messages_but_loses_none() {
     media.fill_up();
     let mut last = BatchId(0);
     for seq in stored + 1..=stored + 400 {
-        last = run.submit(vec![enqueue(1, seq, numbered(seq, 1000))], true);
+        last = run.submit(vec![enqueue(1, seq, noise(seq, 1000))], true);
     }
     while run.seen_capacity() != Some(Capacity::Full) {
         run.wait_for_capacity();
@@ -111,10 +111,10 @@ fn the_configured_size_of_the_file_is_a_full_disk_too() {
 fn after_a_failed_sync_no_receipt_leaves_and_what_had_one_is_recovered() {
     let media = Arc::new(SimMedia::default());
     let mut run = open(&media, small());
-    run.commit(vec![Op::CreateQueue { queue: QueueId(1) }, enqueue(1, 1, numbered(1, 10))]);
+    run.commit(vec![Op::CreateQueue { queue: QueueId(1) }, enqueue(1, 1, noise(1, 10))]);
     media.fail_sync(1);
-    run.submit(vec![enqueue(1, 2, numbered(2, 10))], true);
-    run.submit(vec![enqueue(1, 3, numbered(3, 10))], true);
+    run.submit(vec![enqueue(1, 2, noise(2, 10))], true);
+    run.submit(vec![enqueue(1, 3, noise(3, 10))], true);
     let durable = run.durable;
     assert!(run.wait_failed().contains("the medium failed"));
     assert_eq!(run.durable, durable);
@@ -132,7 +132,7 @@ fn space_returns_to_the_disk_after_a_drain() {
     let total = 60_000;
     let mut last = BatchId(0);
     for first in (1..=total).step_by(100) {
-        let ops = (first..first + 100).map(|seq| enqueue(1, seq, numbered(seq, 1000))).collect();
+        let ops = (first..first + 100).map(|seq| enqueue(1, seq, noise(seq, 1000))).collect();
         last = run.submit(ops, true);
     }
     run.wait_durable(last);
@@ -222,7 +222,7 @@ fn on_a_real_disk_that_is_completely_full_a_drain_goes_on_and_service_returns_by
     while run.seen_capacity() == Some(Capacity::Full) {
         run.wait_for_capacity();
     }
-    run.commit(vec![enqueue(1, stored + 1, numbered(stored + 1, 1000))]);
+    run.commit(vec![enqueue(1, stored + 1, noise(stored + 1, 1000))]);
     run.store.close().unwrap();
     let mut run = Driver::open(options).unwrap();
     let seqs: Vec<_> = run.read_all(1, 1).iter().map(|entry| entry.seq).collect();

@@ -29,9 +29,9 @@ fn what_was_committed_is_there_after_an_abandoned_and_after_a_closed_run() {
     let mut run = Driver::open(options(&path)).unwrap();
     assert_eq!(run.recovered.next_queue, QueueId(1));
     run.commit(vec![Op::CreateQueue { queue: QueueId(1) }, put(b"a", b"1"), put(b"b", b"1")]);
-    let size = u64::from(numbered(1, 100).size());
+    let size = u64::from(noise(1, 100).size());
     for seq in 1..=100 {
-        run.submit(vec![enqueue(1, seq, numbered(seq, 100))], true);
+        run.submit(vec![enqueue(1, seq, noise(seq, 100))], true);
     }
     run.commit(vec![
         settle(1, 1, 10, 10 * size),
@@ -60,9 +60,9 @@ fn what_was_committed_is_there_after_an_abandoned_and_after_a_closed_run() {
 fn a_page_reflects_batches_submitted_before_though_they_are_not_durable_yet() {
     let (_folder, path) = folder();
     let mut run = Driver::open(options(&path)).unwrap();
-    let size = u64::from(numbered(1, 10).size());
+    let size = u64::from(noise(1, 10).size());
     run.submit(vec![Op::CreateQueue { queue: QueueId(7) }], false);
-    run.submit(vec![enqueue(7, 1, numbered(1, 10)), enqueue(7, 2, numbered(2, 10))], false);
+    run.submit(vec![enqueue(7, 1, noise(1, 10)), enqueue(7, 2, noise(2, 10))], false);
     run.submit(vec![settle(7, 1, 1, size)], false);
     let page = run.page(7, 1, 1000);
     assert_eq!(page.entries.iter().map(|e| e.seq).collect::<Vec<_>>(), [2]);
@@ -155,7 +155,7 @@ fn two_hundred_thousand_messages_spill_and_drain_in_order() {
     let total = 200_000;
     let mut last = BatchId(0);
     for first in (1..=total).step_by(500) {
-        let ops = (first..first + 500).map(|seq| enqueue(1, seq, numbered(seq, 100))).collect();
+        let ops = (first..first + 500).map(|seq| enqueue(1, seq, noise(seq, 100))).collect();
         last = run.submit(ops, true);
         if run.store.pending_memory() > 1 << 20 {
             run.wait_durable(last);
@@ -165,7 +165,7 @@ fn two_hundred_thousand_messages_spill_and_drain_in_order() {
     drop(run);
     let mut run = Driver::open(options(&path)).unwrap();
     assert_eq!(run.recovered.queues[0].messages, total);
-    let size = u64::from(numbered(1, 100).size());
+    let size = u64::from(noise(1, 100).size());
     let mut next = 1;
     while next <= total {
         let page = run.page(1, next, 256 << 10);
@@ -191,10 +191,10 @@ fn pages_cross_the_border_between_the_tiers_and_skip_what_is_settled() {
     let (_folder, path) = folder();
     let mut run = Driver::open(options(&path)).unwrap();
     run.commit(vec![Op::CreateQueue { queue: QueueId(1) }]);
-    let size = u64::from(numbered(1, 500).size());
+    let size = u64::from(noise(1, 500).size());
     // More than the ring holds, so that the first part is cold and the last part is hot.
     for seq in 1..=3000 {
-        run.submit(vec![enqueue(1, seq, numbered(seq, 500))], seq % 64 == 0);
+        run.submit(vec![enqueue(1, seq, noise(seq, 500))], seq % 64 == 0);
     }
     let settled: Vec<_> = (1..=3000).filter(|seq| seq % 3 == 0).collect();
     for seq in &settled {
@@ -223,17 +223,14 @@ fn large_messages_and_delivery_options_survive_the_cold_tier() {
             subscription_ids: Some(vec![seq as u32].into()),
         };
         let target = Target { queue: QueueId(1), seq, options };
-        run.commit(vec![Op::Enqueue {
-            message: numbered(seq, len),
-            targets: [target].into_iter().collect(),
-        }]);
+        run.commit(vec![Op::Enqueue { message: noise(seq, len), targets: [target].into_iter().collect() }]);
     }
     run.store.close().unwrap();
     let mut run = Driver::open(big).unwrap();
     let entries = run.read_all(1, 1);
     assert_eq!(entries.len(), sizes.len());
     for (entry, len) in entries.iter().zip(sizes) {
-        assert_eq!(entry.message.payload(), numbered(entry.seq, len).payload());
+        assert_eq!(entry.message.payload(), noise(entry.seq, len).payload());
         assert_eq!(entry.options.retain, entry.seq % 2 == 0);
         assert_eq!(entry.options.subscription_ids.as_deref(), Some(&[entry.seq as u32][..]));
     }
@@ -249,7 +246,7 @@ fn a_deleted_queue_is_gone_with_its_messages_and_its_number_is_not_reused() {
     for queue in [1, 2] {
         run.commit(vec![Op::CreateQueue { queue: QueueId(queue) }]);
         for seq in 1..=2000 {
-            run.submit(vec![enqueue(queue, seq, numbered(seq, 700))], seq % 100 == 0);
+            run.submit(vec![enqueue(queue, seq, noise(seq, 700))], seq % 100 == 0);
         }
     }
     run.commit(vec![Op::DeleteQueue { queue: QueueId(2) }]);
@@ -266,10 +263,10 @@ fn a_deleted_queue_is_gone_with_its_messages_and_its_number_is_not_reused() {
 fn a_lone_commit_is_one_block_and_one_sync_and_settled_messages_never_reach_the_database() {
     let (_folder, path) = folder();
     let mut run = Driver::open(options(&path)).unwrap();
-    let size = u64::from(numbered(1, 100).size());
+    let size = u64::from(noise(1, 100).size());
     run.commit(vec![Op::CreateQueue { queue: QueueId(1) }]);
     for seq in 1..=1000 {
-        let mut ops = vec![enqueue(1, seq, numbered(seq, 100))];
+        let mut ops = vec![enqueue(1, seq, noise(seq, 100))];
         if seq > 5 {
             ops.push(settle(1, seq - 5, 1, size));
         }
@@ -291,11 +288,11 @@ fn a_body_that_many_queues_want_is_stored_once_and_goes_with_the_last_of_them() 
     let mut run = Driver::open(big.clone()).unwrap();
     run.commit((1..=10).map(|queue| Op::CreateQueue { queue: QueueId(queue) }).collect());
     let len = |seq: Seq| if seq == 500 { 300_000 } else { 1000 };
-    let size = |seq: Seq| u64::from(numbered(seq, len(seq)).size());
+    let size = |seq: Seq| u64::from(noise(seq, len(seq)).size());
     for seq in 1..=1000 {
         let options = DeliveryOptions { qos: Qos::AtLeastOnce, ..DeliveryOptions::default() };
         let targets = (1..=10).map(|queue| Target { queue: QueueId(queue), seq, options: options.clone() });
-        let message = numbered(seq, len(seq));
+        let message = noise(seq, len(seq));
         run.submit(vec![Op::Enqueue { message, targets: targets.collect() }], seq % 50 == 0);
     }
     run.store.close().unwrap();
@@ -309,7 +306,7 @@ fn a_body_that_many_queues_want_is_stored_once_and_goes_with_the_last_of_them() 
         let entries = run.read_all(queue, 1);
         assert_eq!(entries.len(), 1000);
         for (entry, seq) in entries.iter().zip(1..) {
-            assert_eq!((entry.seq, entry.message.payload()), (seq, numbered(seq, len(seq)).payload()));
+            assert_eq!((entry.seq, entry.message.payload()), (seq, noise(seq, len(seq)).payload()));
         }
     }
     // Nine are done in different ways; the bodies stay for the tenth.

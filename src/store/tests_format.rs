@@ -14,6 +14,9 @@ use crate::message::{DeliveryOptions, Qos};
 
 const BLOCK: usize = 4096;
 const LARGE: usize = 61_000;
+/// A queue of readings that are squeezed; there since format 3.
+const READINGS: u32 = 4;
+const READINGS_COUNT: u64 = 300;
 
 fn small(path: &Path) -> StoreOptions {
     let mut options = options(path);
@@ -58,6 +61,12 @@ fn fan_out(seq: Seq, len: usize) -> Op {
     Op::Enqueue { message: numbered(seq, len), targets: [1, 2, 3].into_iter().map(target).collect() }
 }
 
+/// A reading like most that an outage gathers: what one of them says is nearly what the one before it said.
+fn reading(seq: Seq) -> Op {
+    let text = format!("{{\"line\":3,\"temperature\":{},\"unit\":\"C\"}}", seq % 40);
+    enqueue(READINGS, seq, message("plant/7/line/3/temperature", text.as_bytes()))
+}
+
 fn put(key: &[u8], value: &[u8]) -> Op {
     Op::Put { space: Space::Session, key: key.into(), value: value.into() }
 }
@@ -84,6 +93,8 @@ fn write_sample(path: &Path) {
         settle(1, 5, 5, bytes),
         settle(2, 20, 1, size_of_message(20)),
     ]);
+    run.commit(vec![Op::CreateQueue { queue: QueueId(READINGS) }]);
+    run.commit((1..=READINGS_COUNT).map(reading).collect());
     run.store.close().unwrap();
     let mut run = Driver::open(small(path)).unwrap();
     for seq in 41..=60 {
@@ -98,9 +109,10 @@ fn write_sample(path: &Path) {
     drop(run);
 }
 
-fn check_sample(run: &mut Driver) {
+fn check_sample(run: &mut Driver, version: u32) {
     assert_eq!(run.recovered.set_aside, None);
-    assert_eq!(run.recovered.next_queue, QueueId(4));
+    let queues = if version < 3 { 2 } else { 3 };
+    assert_eq!(run.recovered.next_queue, QueueId(2 + queues));
     assert_eq!(run.recovered.rows, vec![(Space::Session, (*b"a").into(), (*b"3").into())]);
     let settled = [vec![1, 5, 6, 7, 8, 9], vec![20]];
     for (queue, settled) in (1..).zip(settled) {
@@ -114,7 +126,20 @@ fn check_sample(run: &mut Driver) {
         assert_eq!((state.tail, state.messages), (61, expected.len() as u64));
         assert_eq!(state.bytes, expected.iter().map(|seq| size_of_message(*seq)).sum::<u64>());
     }
-    assert_eq!(run.recovered.queues.len(), 2);
+    assert_eq!(run.recovered.queues.len() as u32, queues);
+    if version >= 3 {
+        let found = run.read_all(READINGS, 1);
+        assert_eq!(found.len() as u64, READINGS_COUNT);
+        for entry in &found {
+            let Op::Enqueue { message, .. } = reading(entry.seq) else {
+                unreachable!("a reading is a message")
+            };
+            assert_eq!(
+                (entry.message.topic(), entry.message.payload()),
+                (message.topic(), message.payload())
+            );
+        }
+    }
 }
 
 #[test]
@@ -124,7 +149,7 @@ fn a_sample_is_what_its_check_expects() {
     write_sample(&path);
     let image = shrink(&std::fs::read(&path).unwrap());
     std::fs::write(&path, grow(&image)).unwrap();
-    check_sample(&mut Driver::open(small(&path)).unwrap());
+    check_sample(&mut Driver::open(small(&path)).unwrap(), FORMAT_VERSION);
     if let Ok(to) = std::env::var("TIDEGATE_WRITE_SAMPLE") {
         println!("{} bytes", image.len());
         std::fs::write(to, image).unwrap();
@@ -139,7 +164,7 @@ fn files_of_all_formats_are_opened_and_brought_up_to_date() {
         std::fs::write(&path, grow(&std::fs::read(data(version)).unwrap())).unwrap();
         assert_eq!(Superblock::read(&RealFile::open(&path).unwrap()).unwrap().version, version);
         let mut run = Driver::open(small(&path)).unwrap();
-        check_sample(&mut run);
+        check_sample(&mut run, version);
         // What the new format brings works with what the old one left.
         for seq in 61..=300 {
             run.submit(vec![two_queues(seq, 700)], seq % 10 == 0);

@@ -31,6 +31,17 @@ pub fn numbered(n: u64, len: usize) -> Message {
     message("plant/7/temperature", &payload)
 }
 
+/// Like [`numbered`], of bytes that no two messages share: nothing can be squeezed.
+pub fn noise(n: u64, len: usize) -> Message {
+    let mut random = Random(n);
+    let mut payload = n.to_le_bytes().to_vec();
+    while payload.len() < len {
+        payload.extend_from_slice(&random.next().to_le_bytes());
+    }
+    payload.truncate(len.max(8));
+    message("plant/7/temperature", &payload)
+}
+
 pub fn enqueue(queue: u32, seq: Seq, message: Message) -> Op {
     let options = DeliveryOptions { qos: Qos::AtLeastOnce, ..DeliveryOptions::default() };
     Op::Enqueue { message, targets: [Target { queue: QueueId(queue), seq, options }].into_iter().collect() }

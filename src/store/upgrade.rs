@@ -12,7 +12,7 @@ use super::layout::FORMAT_VERSION;
 type Step = fn(&redb::WriteTransaction) -> Result<(), StoreError>;
 
 /// The step at place N leads from format N + 1 to N + 2.
-const STEPS: [Step; FORMAT_VERSION as usize - 1] = [add_packs];
+const STEPS: [Step; FORMAT_VERSION as usize - 1] = [add_packs, allow_squeezed_segments];
 
 /// Runs all steps from the format `found` on; the caller then writes the superblock.
 ///
@@ -33,4 +33,9 @@ pub fn run(cold: &Cold, found: u32) -> Result<(), StoreError> {
 /// Segments and rows of format 1 mean the same in format 2; only the packs' table is new.
 fn add_packs(tx: &redb::WriteTransaction) -> Result<(), StoreError> {
     tx.open_table(SHARE).map(drop).map_err(redb_error("create its tables"))
+}
+
+/// All that is stored means the same in format 3, which an older program must not take for its own.
+fn allow_squeezed_segments(_: &redb::WriteTransaction) -> Result<(), StoreError> {
+    Ok(())
 }

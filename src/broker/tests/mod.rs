@@ -1,5 +1,6 @@
 //! Scenario tests against a store in memory, and a seeded random model test.
 
+mod access;
 mod connect;
 mod delivery;
 mod expiry;

@@ -216,6 +216,8 @@ fn refusal_code(refusal: Refusal) -> ReasonCode {
         Refusal::QuotaExceeded => ReasonCode::QuotaExceeded,
         Refusal::WillInvalid => ReasonCode::TopicNameInvalid,
         Refusal::NotAuthorized => ReasonCode::NotAuthorized,
+        Refusal::BadCredentials => ReasonCode::BadUserNameOrPassword,
+        Refusal::Busy => ReasonCode::ServerBusy,
     }
 }
 
@@ -226,5 +228,6 @@ fn close_code(reason: CloseReason) -> ReasonCode {
         CloseReason::Administrative => ReasonCode::AdministrativeAction,
         CloseReason::ProtocolViolation => ReasonCode::ProtocolError,
         CloseReason::QuotaExceeded => ReasonCode::QuotaExceeded,
+        CloseReason::NotAuthorized => ReasonCode::NotAuthorized,
     }
 }
