@@ -55,15 +55,18 @@ pub fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
 
 /// All or nothing as far as existing files are concerned: they are looked for before anything is written.
 fn write(folder: &Path, import: &Import, force: bool) -> anyhow::Result<()> {
-    fs::create_dir_all(folder).with_context(|| format!("the folder {} cannot be created", folder.display()))?;
+    fs::create_dir_all(folder)
+        .with_context(|| format!("the folder {} cannot be created", folder.display()))?;
     let config = OutFile { name: CONFIG_NAME.into(), content: import.config.clone() };
     let files: Vec<_> = import.files.iter().chain([&config]).collect();
-    if !force && let Some(there) = files.iter().map(|file| folder.join(&file.name)).find(|path| path.exists()) {
+    if !force && let Some(there) = files.iter().map(|file| folder.join(&file.name)).find(|path| path.exists())
+    {
         bail!("{} exists already; choose another folder, or overwrite it with --force", there.display());
     }
     for file in files {
         let path = folder.join(&file.name);
-        write_one(&path, &file.content, force).with_context(|| format!("{} cannot be written", path.display()))?;
+        write_one(&path, &file.content, force)
+            .with_context(|| format!("{} cannot be written", path.display()))?;
     }
     Ok(())
 }
@@ -101,7 +104,9 @@ impl Files for Disk {
 
     fn list(&self, folder: &Path) -> Result<Vec<PathBuf>, String> {
         let explain = |error: std::io::Error| match error.kind() {
-            std::io::ErrorKind::NotFound => "there is no such folder; create it or remove the line".to_owned(),
+            std::io::ErrorKind::NotFound => {
+                "there is no such folder; create it or remove the line".to_owned()
+            }
             _ => format!("cannot be read: {error}"),
         };
         let mut found = Vec::new();

@@ -1,7 +1,7 @@
 //! The command line: what a person types, and what is said in return.
 //!
 //! Exit codes: [`EXIT_FAILURE`] when something failed, [`EXIT_USAGE`] when the command line or the configuration is wrong and
-//! nothing was attempted. Answers go to standard output, complaints and logs to standard error.
+//! nothing was attempted, [`EXIT_INCOMPLETE`] when a configuration was taken over in part. Answers go to standard output, complaints and logs to standard error.
 
 mod check;
 pub mod demo;

@@ -38,7 +38,13 @@ impl Policy {
     ///
     /// # Errors
     /// Why the listener cannot be written.
-    pub fn write(&self, index: usize, is_remote: bool, by_certificate: bool, table: &mut Table) -> Result<(), String> {
+    pub fn write(
+        &self,
+        index: usize,
+        is_remote: bool,
+        by_certificate: bool,
+        table: &mut Table,
+    ) -> Result<(), String> {
         let policy = self.listeners.get(index).cloned().unwrap_or_default();
         if let Some(why) = policy.conflict {
             return Err(why);
@@ -79,7 +85,10 @@ pub fn access(
         policy.listeners.push(OfListener { anonymous, conflict });
     }
     let open = policy.listeners.iter().zip(access.scopes()).any(|(listener, section)| {
-        listener.conflict.is_none() && listener.anonymous && rules.is_some() && section.get("acl_file").is_none()
+        listener.conflict.is_none()
+            && listener.anonymous
+            && rules.is_some()
+            && section.get("acl_file").is_none()
     });
     access.passwords(passwords);
     access.rules(rules, open);
@@ -111,10 +120,14 @@ impl<'a> Access<'a> {
                     "plugins are not loaded: write the users of the dynamic security plugin with `tidegate passwd` and its roles \
                      as access rules"
                 }
-                name if name.starts_with("mosquitto_password_file") || name.starts_with("mosquitto_acl_file") => {
+                name if name.starts_with("mosquitto_password_file")
+                    || name.starts_with("mosquitto_acl_file") =>
+                {
                     "plugins are not loaded: name the file in a line password_file or acl_file and import again"
                 }
-                _ => "plugins are not loaded: clients need passwords, certificates or tokens, and rules in a file",
+                _ => {
+                    "plugins are not loaded: clients need passwords, certificates or tokens, and rules in a file"
+                }
             };
             self.report.dropped(line.id, what);
         }
@@ -125,7 +138,9 @@ impl<'a> Access<'a> {
     }
 
     fn has_plugin(&self, section: &Section) -> bool {
-        let has = |section: &Section| section.lines().iter().any(|line| matches!(line.name, "plugin" | "plugin_use"));
+        let has = |section: &Section| {
+            section.lines().iter().any(|line| matches!(line.name, "plugin" | "plugin_use"))
+        };
         has(section) || has(&self.source.security)
     }
 
@@ -170,7 +185,10 @@ impl<'a> Access<'a> {
             let plugin = self.has_plugin(section);
             found.push(match given {
                 Some((line, Ok(true))) if plugin => {
-                    self.report.dropped(line.id, "anonymous clients are refused, because the plugin does not judge them here");
+                    self.report.dropped(
+                        line.id,
+                        "anonymous clients are refused, because the plugin does not judge them here",
+                    );
                     false
                 }
                 Some((line, Ok(anonymous))) => {
@@ -185,7 +203,9 @@ impl<'a> Access<'a> {
             });
             is_given |= line.is_some();
         }
-        if let (Some(line), true) = (self.source.security.get("allow_anonymous"), self.source.listeners.is_empty()) {
+        if let (Some(line), true) =
+            (self.source.security.get("allow_anonymous"), self.source.listeners.is_empty())
+        {
             match value::boolean(&line.value) {
                 Ok(_) => self.report.carried(line.id, "for the default listener"),
                 Err(what) => self.report.dropped(line.id, what),
@@ -225,7 +245,9 @@ impl<'a> Access<'a> {
                 Some(own) => {
                     let what = format!("the {name} of {place} holds for all listeners");
                     self.report.dropped(own.id, what);
-                    return Some(format!("it has another {name} than {place}, and there is one for all listeners; run a second broker"));
+                    return Some(format!(
+                        "it has another {name} than {place}, and there is one for all listeners; run a second broker"
+                    ));
                 }
                 // Without a password file only anonymous clients come, or none.
                 None if name == "password_file" => {}
@@ -244,7 +266,8 @@ impl<'a> Access<'a> {
     /// Anonymous clients come in over a listener that has these rules.
     fn guests_have_rules(&self, rules: &Line) -> bool {
         self.source.listeners.iter().any(|section| {
-            let anonymous = section.get("listener_allow_anonymous").or_else(|| section.get("allow_anonymous"));
+            let anonymous =
+                section.get("listener_allow_anonymous").or_else(|| section.get("allow_anonymous"));
             section.get("acl_file").is_some_and(|line| line.value == rules.value)
                 && anonymous.is_some_and(|line| value::boolean(&line.value) == Ok(true))
         })
@@ -258,11 +281,17 @@ impl<'a> Access<'a> {
         let origin = format!("{} password_file", self.report.place(line.id));
         match self.draft.secret(PASSWORDS_NAME, &converted.text) {
             Some(file) => {
-                self.report.carried(line.id, format!("access.password_file = \"{file}\", {} users", converted.users));
+                self.report.carried(
+                    line.id,
+                    format!("access.password_file = \"{file}\", {} users", converted.users),
+                );
                 self.name_file(line, "password_file", file, origin);
             }
             None if converted.is_whole => {
-                self.report.carried(line.id, format!("access.password_file = \"{name}\", {} users", converted.users));
+                self.report.carried(
+                    line.id,
+                    format!("access.password_file = \"{name}\", {} users", converted.users),
+                );
                 self.name_file(line, "password_file", name, origin);
             }
             None => {
@@ -283,7 +312,9 @@ impl<'a> Access<'a> {
         };
         self.name_file(line, "acl_file", RULES_NAME.into(), origin);
         let said = match self.draft.secret(RULES_NAME, &text) {
-            None => format!("the rules have another form here: use --output DIR, which writes the file \"{RULES_NAME}\""),
+            None => format!(
+                "the rules have another form here: use --output DIR, which writes the file \"{RULES_NAME}\""
+            ),
             Some(_) if !is_read => format!("access.acl_file = \"{RULES_NAME}\" allows nothing"),
             Some(_) => {
                 let what = format!(

@@ -91,7 +91,8 @@ impl Reader<'_> {
             "readwrite" => Some("read,write"),
             "deny" => None,
             other => {
-                let what = format!("expected read, write, readwrite or deny, found \"{}\"", value::shown(other));
+                let what =
+                    format!("expected read, write, readwrite or deny, found \"{}\"", value::shown(other));
                 return self.dropped(number, keyword, what);
             }
         };
@@ -112,7 +113,8 @@ impl Reader<'_> {
 
     /// The rule, if it can be written; else what may stand for it.
     fn made_exact(&mut self, number: u32, keyword: &str, mut rule: Rule) -> Option<Rule> {
-        let is_literal = rule.who != Who::Everybody && (rule.topic.contains("%u") || rule.topic.contains("%c"));
+        let is_literal =
+            rule.who != Who::Everybody && (rule.topic.contains("%u") || rule.topic.contains("%c"));
         let wild_name = matches!(&rule.who, Who::User(user) if user.contains('*'));
         if !is_literal && !wild_name {
             return Some(rule);
@@ -129,7 +131,8 @@ impl Reader<'_> {
         }
         if is_literal {
             let levels = rule.topic.split('/');
-            let wide = levels.map(|level| if level.contains("%u") || level.contains("%c") { "+" } else { level });
+            let wide =
+                levels.map(|level| if level.contains("%u") || level.contains("%c") { "+" } else { level });
             rule.topic = wide.collect::<Vec<_>>().join("/");
         }
         let id = self.finding(number, keyword);
@@ -218,7 +221,8 @@ mod tests {
 
     #[test]
     fn wrong_lines_are_told_with_their_place() {
-        let (rules, report) = converted("user\ntopic\nrule x\ntopic read a/#/b\ntopic read $share/g/a\ntopic read a b\n");
+        let (rules, report) =
+            converted("user\ntopic\nrule x\ntopic read a/#/b\ntopic read $share/g/a\ntopic read a b\n");
         assert_eq!(rules, "allow read \"a b\" anonymous");
         let places: Vec<_> = report.findings().iter().map(|finding| finding.place.line).collect();
         assert_eq!(places, [1, 2, 3, 4, 5, 0]);

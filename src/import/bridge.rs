@@ -1,5 +1,7 @@
 //! `connection` sections: links to upstream brokers.
 
+use core::net::SocketAddr;
+
 use super::report::{Report, Verdict};
 use super::source::{Line, Section, Source};
 use super::toml::Table;
@@ -21,12 +23,20 @@ const BACKOFF_MAX_SECS_MOST: i64 = 86_400;
 const EXPIRY_SECS_MOST: i64 = 100 * 365 * 86_400;
 
 /// Writes one section for each bridge.
-pub fn bridges(source: &Source, files: &dyn Files, paths: &Paths<'_>, draft: &mut Draft, report: &mut Report) {
-    let mut names: Vec<String> = Vec::new();
+pub fn bridges(
+    source: &Source,
+    files: &dyn Files,
+    paths: &Paths<'_>,
+    draft: &mut Draft,
+    report: &mut Report,
+) {
+    let ours: Vec<SocketAddr> =
+        draft.listeners.iter().filter_map(|table| socket_of(table.value("url")?)).collect();
+    let mut others = Others { ours, ..Others::default() };
     for section in &source.bridges {
         let Some(head) = &section.head else { continue };
         let mut link = Link { section, head, report, paths, table: Table::element("bridge"), protocol: 4 };
-        let written = link.write(source, files, &mut names, draft);
+        let written = link.write(source, files, &mut others, draft);
         if let Err(why) = written {
             let place = report.place(head.id).to_string();
             report.withdrawn(head.id, format!("the bridge is left out: {why}"));
@@ -35,6 +45,15 @@ pub fn bridges(source: &Source, files: &dyn Files, paths: &Paths<'_>, draft: &mu
             }
         }
     }
+}
+
+/// What the bridges before, and the listeners, have taken.
+#[derive(Default)]
+struct Others {
+    ours: Vec<SocketAddr>,
+    names: Vec<String>,
+    /// URL and client identifier.
+    logins: Vec<(String, String)>,
 }
 
 struct Link<'a, 'r> {
@@ -53,10 +72,10 @@ impl<'a> Link<'a, '_> {
         &mut self,
         source: &Source,
         files: &dyn Files,
-        names: &mut Vec<String>,
+        others: &mut Others,
         draft: &mut Draft,
     ) -> Result<(), String> {
-        if names.len() >= BRIDGES_MAX {
+        if others.names.len() >= BRIDGES_MAX {
             return Err(format!("there are more than {BRIDGES_MAX}"));
         }
         for psk in ["bridge_psk", "bridge_identity"] {
@@ -65,7 +84,7 @@ impl<'a> Link<'a, '_> {
                 return Err("it uses TLS with a pre-shared key, and nothing else may take its place".into());
             }
         }
-        let name = self.name(names)?;
+        let name = self.name(&others.names)?;
         self.addresses()?;
         self.protocol();
         let rules = rules(self.section, self.report)?;
@@ -77,7 +96,8 @@ impl<'a> Link<'a, '_> {
         self.timing();
         self.sizes(source);
         self.manners();
-        names.push(name);
+        self.beside(others)?;
+        others.names.push(name);
         draft.bridges.push(std::mem::take(&mut self.table));
         draft.bridges.extend(rules.tables());
         Ok(())
@@ -131,8 +151,11 @@ impl<'a> Link<'a, '_> {
     }
 
     fn uses_tls(&self) -> bool {
-        let os = self.get("bridge_tls_use_os_certs").is_some_and(|line| value::boolean(&line.value) == Ok(true));
-        os || ["bridge_cafile", "bridge_capath", "bridge_certfile"].iter().any(|name| self.get(name).is_some())
+        let os =
+            self.get("bridge_tls_use_os_certs").is_some_and(|line| value::boolean(&line.value) == Ok(true));
+        os || ["bridge_cafile", "bridge_capath", "bridge_certfile"]
+            .iter()
+            .any(|name| self.get(name).is_some())
     }
 
     fn addresses(&mut self) -> Result<(), String> {
@@ -164,6 +187,24 @@ impl<'a> Link<'a, '_> {
         }
     }
 
+    /// Each address with the client identifier is this bridge's alone, and no listener of this broker.
+    fn beside(&self, others: &mut Others) -> Result<(), String> {
+        let id = self.table.value("client_id").unwrap_or_default().to_owned();
+        let urls = self.table.value("url").or(self.table.value("urls")).unwrap_or_default();
+        let urls: Vec<_> =
+            urls.trim_matches(['[', ']']).split(',').map(|url| url.trim().to_owned()).collect();
+        for url in &urls {
+            if socket_of(url).is_some_and(|socket| others.ours.iter().any(|ours| is_same(*ours, socket))) {
+                return Err(format!("{url} is a listener of this broker itself"));
+            }
+            if others.logins.iter().any(|(known, client)| known == url && *client == id) {
+                return Err(format!("another bridge uses the same client identifier at {url}"));
+            }
+        }
+        others.logins.extend(urls.into_iter().map(|url| (url, id.clone())));
+        Ok(())
+    }
+
     fn round_robin(&mut self) {
         let otherwise = "the next address is tried when one fails, and the first one again after a connection that lasted";
         match self.parsed("round_robin", value::boolean) {
@@ -189,7 +230,8 @@ impl<'a> Link<'a, '_> {
                 self.report.differs(line.id, "MQTT 3.1.1 takes the place of 3.1");
             }
             other => {
-                let what = format!("expected mqttv50, mqttv311 or mqttv31, found \"{}\"", value::shown(other));
+                let what =
+                    format!("expected mqttv50, mqttv311 or mqttv31, found \"{}\"", value::shown(other));
                 self.report.dropped(line.id, what);
                 return;
             }
@@ -208,19 +250,22 @@ impl<'a> Link<'a, '_> {
                 self.report.differs(line.id, "needs MQTT 5.0 at the upstream");
             }
         }
-        let origin = self.get("bridge_protocol_version").map_or_else(
-            || "MQTT 3.1.1 unless topics go both ways".to_owned(),
-            |line| self.origin(line),
-        );
+        let origin = self
+            .get("bridge_protocol_version")
+            .map_or_else(|| "MQTT 3.1.1 unless topics go both ways".to_owned(), |line| self.origin(line));
         self.table.set("protocol", i64::from(self.protocol), origin);
     }
 
     fn client_id(&mut self, name: &str, files: &dyn Files) -> Result<(), String> {
-        if let Some((line, id)) = self.parsed("remote_clientid", |text| value::string(text).map(str::to_owned)) {
+        if let Some((line, id)) =
+            self.parsed("remote_clientid", |text| value::string(text).map(str::to_owned))
+        {
             self.set(line, "client_id", id);
             return Ok(());
         }
-        let host = files.hostname().ok_or("its client identifier is made of this machine's name, which is not known: set remote_clientid")?;
+        let host = files.hostname().ok_or(
+            "its client identifier is made of this machine's name, which is not known: set remote_clientid",
+        )?;
         let id = format!("{host}.{name}");
         self.report.differs(
             self.head.id,
@@ -248,7 +293,10 @@ impl<'a> Link<'a, '_> {
                 self.table.set("password_file", file, origin);
             }
             None => {
-                self.report.carried(line.id, "password, in the configuration itself: keep it from other users' eyes");
+                self.report.carried(
+                    line.id,
+                    "password, in the configuration itself: keep it from other users' eyes",
+                );
                 self.table.set("password", password, origin);
             }
         }
@@ -291,7 +339,9 @@ impl<'a> Link<'a, '_> {
                 true if self.get("bridge_cafile").is_some() => {
                     self.report.differs(line.id, "only the authorities of bridge_cafile are trusted");
                 }
-                true => self.report.carried(line.id, "mqtts:// without ca_file: the system's authorities are trusted"),
+                true => self
+                    .report
+                    .carried(line.id, "mqtts:// without ca_file: the system's authorities are trusted"),
                 false => self.report.same(line.id, ""),
             }
         }
@@ -306,7 +356,9 @@ impl<'a> Link<'a, '_> {
         }
         if let Some(line) = self.get("bridge_tls_version") {
             match line.value.split_whitespace().next().unwrap_or_default() {
-                "tlsv1.2" | "tlsv1.3" => self.report.same(line.id, "TLS 1.3 is used where the upstream has it, else 1.2"),
+                "tlsv1.2" | "tlsv1.3" => {
+                    self.report.same(line.id, "TLS 1.3 is used where the upstream has it, else 1.2")
+                }
                 other => {
                     let what = format!("TLS 1.2 and 1.3 alone are spoken, not \"{}\"", value::shown(other));
                     self.report.dropped(line.id, what);
@@ -327,7 +379,9 @@ impl<'a> Link<'a, '_> {
                         self.set(line, "session_expiry", "0s");
                         self.report.differs(line.id, kept);
                     }
-                    (_, true) => self.report.differs(line.id, format!("{kept}, and so is the session at the upstream")),
+                    (_, true) => {
+                        self.report.differs(line.id, format!("{kept}, and so is the session at the upstream"))
+                    }
                 }
             }
             None => {}
@@ -347,7 +401,9 @@ impl<'a> Link<'a, '_> {
     }
 
     fn timing(&mut self) {
-        if let Some((line, secs)) = self.parsed("keepalive_interval", |text| value::integer_in(text, 0..=65_535)) {
+        if let Some((line, secs)) =
+            self.parsed("keepalive_interval", |text| value::integer_in(text, 0..=65_535))
+        {
             self.set(line, "keep_alive", format!("{}s", secs.max(5)));
             if secs < 5 {
                 self.report.differs(line.id, "5 seconds are the least, as in Mosquitto");
@@ -369,7 +425,9 @@ impl<'a> Link<'a, '_> {
     fn sizes(&mut self, source: &Source) {
         let range = |text: &str| value::integer_in(text, 0..=i64::from(u32::MAX));
         match self.parsed("bridge_max_packet_size", range) {
-            Some((line, 0)) => self.report.same(line.id, "the bound of all packets holds (limits.packet_max)"),
+            Some((line, 0)) => {
+                self.report.same(line.id, "the bound of all packets holds (limits.packet_max)")
+            }
             Some((line, bytes)) => {
                 let kept = bytes.unsigned_abs().clamp(PACKET_BYTES_LEAST, PACKET_BYTES_MOST);
                 self.set(line, "packet_max", super::general::signed(kept));
@@ -380,7 +438,9 @@ impl<'a> Link<'a, '_> {
             }
             None => {}
         }
-        if let Some((line, count)) = self.parsed("bridge_receive_maximum", |text| value::integer_in(text, 1..=65_535)) {
+        if let Some((line, count)) =
+            self.parsed("bridge_receive_maximum", |text| value::integer_in(text, 1..=65_535))
+        {
             self.set(line, "inbound_window", count);
         }
         // A bridge is a client like others: what bounds their messages in flight bounds its own.
@@ -398,7 +458,9 @@ impl<'a> Link<'a, '_> {
     fn manners(&mut self) {
         self.notifications();
         match self.parsed("try_private", value::boolean) {
-            Some((line, false)) => self.report.same(line.id, "the upstream is not told that this is a bridge"),
+            Some((line, false)) => {
+                self.report.same(line.id, "the upstream is not told that this is a bridge")
+            }
             Some((line, true)) => {
                 let what = "the upstream is not told that this is a bridge; in MQTT 5.0 No Local and a property against loops do the same";
                 self.report.differs(line.id, what);
@@ -417,9 +479,12 @@ impl<'a> Link<'a, '_> {
         }
         let Some(line) = self.get("start_type") else { return };
         match line.value.split_whitespace().next().unwrap_or_default() {
-            "automatic" => self.report.same(line.id, "a link starts with the broker and comes back by itself"),
+            "automatic" => {
+                self.report.same(line.id, "a link starts with the broker and comes back by itself")
+            }
             other => {
-                let what = format!("\"{}\": links are always up and come back by themselves", value::shown(other));
+                let what =
+                    format!("\"{}\": links are always up and come back by themselves", value::shown(other));
                 self.report.dropped(line.id, what);
             }
         }
@@ -428,9 +493,15 @@ impl<'a> Link<'a, '_> {
     fn notifications(&mut self) {
         let here = "the state (0 or 1) is published here alone, to $SYS/broker/connection/NAME/state";
         match self.parsed("notifications", value::boolean) {
-            Some((line, true)) => self.report.differs(line.id, format!("{here}; the upstream does not get it")),
+            Some((line, true)) => {
+                self.report.differs(line.id, format!("{here}; the upstream does not get it"))
+            }
             Some((line, false)) => self.report.differs(line.id, here),
-            None => self.report.say(self.head.id, Verdict::Differs, format!("{here}; the upstream does not get it")),
+            None => self.report.say(
+                self.head.id,
+                Verdict::Differs,
+                format!("{here}; the upstream does not get it"),
+            ),
         }
         match self.parsed("notifications_local_only", value::boolean) {
             Some((line, true)) => self.report.same(line.id, here),
@@ -441,6 +512,17 @@ impl<'a> Link<'a, '_> {
             self.report.dropped(line.id, here);
         }
     }
+}
+
+/// The address in a URL, which may be quoted, if it is one of IP.
+fn socket_of(url: &str) -> Option<SocketAddr> {
+    let (_, rest) = url.trim_matches('"').split_once("://")?;
+    rest.replace("localhost", "127.0.0.1").parse().ok()
+}
+
+fn is_same(listener: SocketAddr, other: SocketAddr) -> bool {
+    let here = listener.ip().is_unspecified() && (other.ip().is_loopback() || other.ip().is_unspecified());
+    listener.port() == other.port() && (listener.ip() == other.ip() || here)
 }
 
 /// `host` or `host:port`; an IPv6 address needs its port.

@@ -81,13 +81,16 @@ impl<'a> General<'a> {
     }
 
     fn packets(&mut self) {
-        let unbounded = "Mosquitto 2.0 takes packets of up to 256 MiB, 2.1 of up to 2,000,000 bytes";
+        let bounds = "Mosquitto 2.0 takes packets of up to 256 MiB, 2.1 of up to 2,000,000 bytes";
         let packet = self.integer("max_packet_size", 0..=i64::from(u32::MAX));
         let payload = self.integer("message_size_limit", 0..=i64::from(u32::MAX));
         let mut bound = None;
         if let Some((line, bytes)) = packet {
             match bytes {
-                0 => self.report.differs(line.id, format!("limits.packet_max = {PACKET_BYTES_DEFAULT}, as in Mosquitto 2.1")),
+                0 => self.report.differs(
+                    line.id,
+                    format!("limits.packet_max = {PACKET_BYTES_DEFAULT}, as in Mosquitto 2.1"),
+                ),
                 _ => bound = Some((line, bytes)),
             }
         }
@@ -117,7 +120,7 @@ impl<'a> General<'a> {
                 &self.main,
                 "max_packet_size (not given)",
                 Verdict::Differs,
-                format!("{unbounded}; limits.packet_max = {PACKET_BYTES_DEFAULT}: raise it if larger ones are sent"),
+                format!("{bounds}; limits.packet_max = {PACKET_BYTES_DEFAULT}: raise it if larger ones are sent"),
             );
         }
         self.packet_bound(bound);
@@ -165,12 +168,18 @@ impl<'a> General<'a> {
         }
         if let Some((line, bytes)) = self.integer("max_inflight_bytes", 0..=i64::MAX) {
             match bytes {
-                0 => self.report.differs(line.id, "bytes in flight are always bounded: limits.inflight_bytes_max = \"1MiB\""),
+                0 => self.report.differs(
+                    line.id,
+                    "bytes in flight are always bounded: limits.inflight_bytes_max = \"1MiB\"",
+                ),
                 _ => {
                     let kept = bytes.clamp(QUEUE_BYTES_LEAST, INFLIGHT_BYTES_MOST);
                     self.limit(line, "inflight_bytes_max", signed(kept));
                     if kept != bytes {
-                        self.report.differs(line.id, format!("expected {QUEUE_BYTES_LEAST} to {INFLIGHT_BYTES_MOST} here"));
+                        self.report.differs(
+                            line.id,
+                            format!("expected {QUEUE_BYTES_LEAST} to {INFLIGHT_BYTES_MOST} here"),
+                        );
                     }
                 }
             }
@@ -191,7 +200,10 @@ impl<'a> General<'a> {
                 is_bounded = true;
                 let all = signed(count + inflight);
                 let origin = self.origin(line);
-                self.report.carried(line.id, format!("queue.messages_max = {all}: {count} that wait and {inflight} in flight"));
+                self.report.carried(
+                    line.id,
+                    format!("queue.messages_max = {all}: {count} that wait and {inflight} in flight"),
+                );
                 self.draft.queue.set("messages_max", all, origin);
             } else {
                 self.report.same(line.id, "queues are bounded by the disk alone");
@@ -212,7 +224,11 @@ impl<'a> General<'a> {
             }
         }
         if is_bounded {
-            self.draft.queue.set("overflow", "drop-tail", "Mosquitto drops the message that finds a queue full");
+            self.draft.queue.set(
+                "overflow",
+                "drop-tail",
+                "Mosquitto drops the message that finds a queue full",
+            );
         } else if self.get("max_queued_messages").is_none() {
             self.report.whole(
                 &self.main,
@@ -232,14 +248,19 @@ impl<'a> General<'a> {
             if let Some((line, count)) = self.integer(name, -1..=i64::from(i32::MAX)) {
                 let kept = count.min(most.unsigned_abs());
                 match count {
-                    0 => self.report.differs(line.id, format!("connections and sessions are always bounded: see limits.{key}")),
+                    0 => self.report.differs(
+                        line.id,
+                        format!("connections and sessions are always bounded: see limits.{key}"),
+                    ),
                     _ => self.limit(line, key, signed(kept)),
                 }
             }
         }
         if let Some(line) = self.get("persistent_client_expiration") {
             match value::duration_secs(&line.value) {
-                Ok(secs) => self.limit(line, "session_expiry_max", format!("{}s", secs.min(EXPIRY_SECS_MOST))),
+                Ok(secs) => {
+                    self.limit(line, "session_expiry_max", format!("{}s", secs.min(EXPIRY_SECS_MOST)))
+                }
                 Err(what) => self.report.dropped(line.id, what),
             }
         }
@@ -309,7 +330,8 @@ impl<'a> General<'a> {
                 "notice" | "information" | "subscribe" | "unsubscribe" | "websockets" => 3,
                 "debug" | "internal" | "all" => 4,
                 _ => {
-                    self.report.dropped(line.id, format!("\"{}\" is no type of log message", value::shown(kind)));
+                    self.report
+                        .dropped(line.id, format!("\"{}\" is no type of log message", value::shown(kind)));
                     continue;
                 }
             };
@@ -340,7 +362,10 @@ impl<'a> General<'a> {
                 self.report.carried(line.id, "log.level = \"off\"");
                 self.draft.log.set("level", "off", origin);
             }
-            "syslog" => self.report.differs(line.id, format!("{stderr}; systemd takes them to the journal and from there to syslog")),
+            "syslog" => self.report.differs(
+                line.id,
+                format!("{stderr}; systemd takes them to the journal and from there to syslog"),
+            ),
             "stdout" => self.report.differs(line.id, stderr),
             "file" => self.report.dropped(
                 line.id,
@@ -348,7 +373,9 @@ impl<'a> General<'a> {
             ),
             "topic" => self.report.dropped(line.id, format!("{stderr}, not to $SYS/broker/log")),
             "dlt" | "android" => self.report.dropped(line.id, stderr),
-            other => self.report.dropped(line.id, format!("\"{}\" is no destination of logs", value::shown(other))),
+            other => {
+                self.report.dropped(line.id, format!("\"{}\" is no destination of logs", value::shown(other)))
+            }
         }
     }
 
@@ -356,7 +383,9 @@ impl<'a> General<'a> {
         if let Some((line, secs)) = self.integer("max_keepalive", 0..=65_535) {
             match secs {
                 0 | 65_535 => self.report.same(line.id, "clients choose their keep-alive interval"),
-                _ => self.report.dropped(line.id, "clients choose their keep-alive interval; none is imposed on them"),
+                _ => self
+                    .report
+                    .dropped(line.id, "clients choose their keep-alive interval; none is imposed on them"),
             }
         }
         if let Some((line, bytes)) = self.integer("memory_limit", 0..=i64::MAX) {
@@ -378,7 +407,10 @@ impl<'a> General<'a> {
     fn sys_interval(&mut self, line: &Line, secs: u64) {
         match secs {
             0 => self.report.same(line.id, "the $SYS topics of statistics are not published"),
-            _ => self.report.dropped(line.id, "statistics are not published to $SYS; use `tidegate status` or admin.http"),
+            _ => self.report.dropped(
+                line.id,
+                "statistics are not published to $SYS; use `tidegate status` or admin.http",
+            ),
         }
     }
 

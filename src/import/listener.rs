@@ -1,6 +1,6 @@
 //! Sockets that clients connect to. A listener that cannot be written as it was meant is left out.
 
-use std::net::IpAddr;
+use core::net::IpAddr;
 
 use super::access::Policy;
 use super::general::connections_of_listeners;
@@ -32,8 +32,15 @@ pub fn listeners(
     let is_local_only = is_local_only(source);
     let mut sum = 0u64;
     for (index, section) in source.listeners.iter().enumerate() {
-        let mut listener =
-            Listener { section, index, policy, is_local_only, report, paths, table: Table::element("listener") };
+        let mut listener = Listener {
+            section,
+            index,
+            policy,
+            is_local_only,
+            report,
+            paths,
+            table: Table::element("listener"),
+        };
         let written = match draft.listeners.len() {
             LISTENERS_MAX => Err(format!("there are more than {LISTENERS_MAX}")),
             _ => listener.write(),
@@ -49,7 +56,7 @@ pub fn listeners(
     connections_of_listeners(sum, &mut draft.limits);
     aliases(source, draft, report);
     if draft.listeners.is_empty() {
-        let text = "no listener could be carried over, so the default one is open: mqtt://127.0.0.1:1883";
+        let text = "no listener could be carried over, so there is the default one: mqtt://127.0.0.1:1883";
         report.whole(&paths.main_name(), "listener", Verdict::Dropped, text);
         policy.write_for_loopback(&mut draft.listeners);
     }
@@ -100,9 +107,12 @@ fn aliases(source: &Source, draft: &mut Draft, report: &mut Report) {
     let Some(most) = most.filter(|_| lines.clone().next().is_some()) else { return };
     for line in lines {
         match value::integer_in(&line.value, 0..=65_535) {
-            Ok(count) if count == most => report.carried(line.id, format!("limits.topic_aliases_max = {most}")),
+            Ok(count) if count == most => {
+                report.carried(line.id, format!("limits.topic_aliases_max = {most}"))
+            }
             Ok(_) => {
-                let what = format!("limits.topic_aliases_max = {most}, the most of any listener: it is one for all");
+                let what =
+                    format!("limits.topic_aliases_max = {most}, the most of any listener: it is one for all");
                 report.differs(line.id, what);
             }
             Err(what) => report.dropped(line.id, what),
@@ -159,10 +169,16 @@ impl<'a> Listener<'a> {
     /// What protects a listener and has no counterpart.
     fn protections(&mut self) -> Result<(), String> {
         let reasons = [
-            ("mount_point", "a mount point keeps its clients apart from others, and there are no mount points; run a second broker"),
+            (
+                "mount_point",
+                "a mount point keeps its clients apart from others, and there are no mount points; run a second broker",
+            ),
             ("psk_hint", "TLS with pre-shared keys is not supported; give the clients certificates"),
             ("crlfile", "lists of revoked certificates are not read, so revoked clients would get in"),
-            ("bind_interface", "it cannot be bound to an interface; name the interface's address behind the port instead"),
+            (
+                "bind_interface",
+                "it cannot be bound to an interface; name the interface's address behind the port instead",
+            ),
         ];
         match reasons.into_iter().find(|(name, _)| self.get(name).is_some()) {
             Some((_, why)) => Err(why.into()),
@@ -269,13 +285,18 @@ impl<'a> Listener<'a> {
         let family = match domain.map(|line| line.value.split_whitespace().next().unwrap_or_default()) {
             None => None,
             Some(name @ ("ipv4" | "ipv6")) => Some(name),
-            Some(other) => return Err(format!("socket_domain is ipv4 or ipv6, not \"{}\"", value::shown(other))),
+            Some(other) => {
+                return Err(format!("socket_domain is ipv4 or ipv6, not \"{}\"", value::shown(other)));
+            }
         };
         let address: IpAddr = match host {
             Some("localhost") if family == Some("ipv6") => [0, 0, 0, 0, 0, 0, 0, 1u16].into(),
             Some("localhost") => [127, 0, 0, 1].into(),
             Some(text) => text.trim_matches(['[', ']']).parse().map_err(|_| {
-                format!("it is bound to \"{}\", which is no IP address: write its address behind the port", value::shown(text))
+                format!(
+                    "it is bound to \"{}\", which is no IP address: write its address behind the port",
+                    value::shown(text)
+                )
             })?,
             None if self.is_local_only => [127, 0, 0, 1].into(),
             None if family == Some("ipv4") => [0, 0, 0, 0].into(),
@@ -296,14 +317,22 @@ impl<'a> Listener<'a> {
                 self.report.differs(domain.map_or(line.id, |domain| domain.id), what);
             }
             (None, None) if address.is_ipv6() => {
-                self.report.carried(line.id, "[::] is every address, IPv4 too; write 0.0.0.0 where the kernel has no IPv6");
+                self.report.carried(
+                    line.id,
+                    "[::] is every address, IPv4 too; write 0.0.0.0 where the kernel has no IPv6",
+                );
             }
             _ => {}
         }
         Ok(address)
     }
 
-    fn unix_socket(&mut self, path: Option<String>, line: Option<&Line>, is_more: bool) -> Result<bool, String> {
+    fn unix_socket(
+        &mut self,
+        path: Option<String>,
+        line: Option<&Line>,
+        is_more: bool,
+    ) -> Result<bool, String> {
         let (Some(path), Some(line)) = (path, line) else {
             return Err("port 0 stands for a Unix socket, and its path is missing".into());
         };
@@ -338,7 +367,8 @@ impl<'a> Listener<'a> {
         self.set(authorities, "client_ca_file", path);
         self.set(line, "client_cert", "required");
         if let Some(folder) = self.get("capath") {
-            self.report.dropped(folder.id, "folders of authorities are not read; add them to the file of cafile");
+            self.report
+                .dropped(folder.id, "folders of authorities are not read; add them to the file of cafile");
         }
         let common_name = self.flag("use_identity_as_username")?;
         let subject = self.flag("use_subject_as_username")?;
@@ -362,13 +392,17 @@ impl<'a> Listener<'a> {
             && !self.report.is_settled(line.id)
         {
             match required {
-                true => return Err("clients must show certificates, but certfile and keyfile are missing".into()),
+                true => {
+                    return Err("clients must show certificates, but certfile and keyfile are missing".into());
+                }
                 false => self.report.same(line.id, "clients are not asked for certificates"),
             }
         }
         for name in ["use_identity_as_username", "use_subject_as_username"] {
             match self.flag(name)? {
-                Some((_, true)) => return Err(format!("{name} needs require_certificate; Mosquitto lets nobody in")),
+                Some((_, true)) => {
+                    return Err(format!("{name} needs require_certificate; Mosquitto lets nobody in"));
+                }
                 Some((line, false)) => self.report.same(line.id, "clients name themselves"),
                 None => {}
             }

@@ -182,7 +182,8 @@ impl Draft {
     fn finish(self, main: &Path, report: Report) -> Import {
         let mut head = vec![
             format!("Written by `tidegate import-mosquitto` from {}.", main.display()),
-            "Behind each value stands the line that it comes from. What is not here has its default.".to_owned(),
+            "Behind each value stands the line that it comes from. What is not here has its default."
+                .to_owned(),
         ];
         let left: Vec<_> = report.findings().iter().filter(|f| f.verdict == Some(Verdict::Dropped)).collect();
         if !left.is_empty() {

@@ -102,7 +102,10 @@ use Verdict::Differs;
 
 /// The table, in the order of the names within each scope.
 pub static OPTIONS: &[Known] = &[
-    general("allow_duplicate_messages", Bool(false, Differs, "overlapping subscriptions bring a message once")),
+    general(
+        "allow_duplicate_messages",
+        Bool(false, Differs, "overlapping subscriptions bring a message once"),
+    ),
     general("autosave_interval", Same(SAVED)),
     general("autosave_on_changes", Same(SAVED)),
     general(
@@ -115,7 +118,9 @@ pub static OPTIONS: &[Known] = &[
     ),
     general(
         "clientid_prefixes",
-        Dropped("client identifiers are not restricted; write access rules with conditions such as: client PREFIX*"),
+        Dropped(
+            "client identifiers are not restricted; write access rules with conditions such as: client PREFIX*",
+        ),
     ),
     general("connection_messages", Decided),
     general(
@@ -151,11 +156,17 @@ pub static OPTIONS: &[Known] = &[
     general("persistent_client_expiration", Decided),
     general(
         "pid_file",
-        Dropped("no such file is written; systemd knows the process, and a second broker on the same data is refused"),
+        Dropped(
+            "no such file is written; systemd knows the process, and a second broker on the same data is refused",
+        ),
     ),
     general(
         "queue_qos0_messages",
-        Bool(false, Verdict::Dropped, "messages of QoS 0 are not kept for clients that are away; publish with QoS 1"),
+        Bool(
+            false,
+            Verdict::Dropped,
+            "messages of QoS 0 are not kept for clients that are away; publish with QoS 1",
+        ),
     ),
     general("retain_available", Decided),
     general("retain_expiry_interval", Same("expired retained messages are removed when they expire")),
@@ -167,13 +178,17 @@ pub static OPTIONS: &[Known] = &[
     general("trace_output", Same(NO_EFFECT)),
     general(
         "upgrade_outgoing_qos",
-        Bool(false, Verdict::Dropped, "a message is never delivered with a higher QoS than it was published with"),
+        Bool(
+            false,
+            Verdict::Dropped,
+            "a message is never delivered with a higher QoS than it was published with",
+        ),
     ),
+    general("user", Dropped("the process keeps the user that starts it; set User= in the systemd unit")),
     general(
-        "user",
-        Dropped("the process keeps the user that starts it; set User= in the systemd unit"),
+        "websockets_headers_size",
+        Same("the headers of a WebSocket request may be longer than Mosquitto allows"),
     ),
-    general("websockets_headers_size", Same("the headers of a WebSocket request may be longer than Mosquitto allows")),
     general("websockets_log_level", Same("WebSockets are logged like everything else")),
     security("acl_file", Decided),
     security("allow_anonymous", Decided),
@@ -191,7 +206,10 @@ pub static OPTIONS: &[Known] = &[
     security("plugin", Decided),
     security("plugin_opt_*", Dropped(PLUGIN)),
     security("plugin_use", Decided),
-    security("psk_file", Dropped("TLS with pre-shared keys is not supported; give the clients certificates or passwords")),
+    security(
+        "psk_file",
+        Dropped("TLS with pre-shared keys is not supported; give the clients certificates or passwords"),
+    ),
     listener("accept_protocol_versions", Decided),
     listener("bind_address", Decided),
     listener("bind_interface", Decided),
@@ -221,7 +239,11 @@ pub static OPTIONS: &[Known] = &[
     listener("protocol", Decided),
     listener(
         "proxy_protocol_v2_require_tls",
-        Bool(false, Verdict::Dropped, "what the proxy says about TLS is not looked at; let the proxy insist on it"),
+        Bool(
+            false,
+            Verdict::Dropped,
+            "what the proxy says about TLS is not looked at; let the proxy insist on it",
+        ),
     ),
     listener("psk_hint", Decided),
     listener("require_certificate", Decided),
@@ -240,7 +262,10 @@ pub static OPTIONS: &[Known] = &[
             "client identifiers are the clients' own: a client may throw out another one that has the same identifier",
         ),
     ),
-    listener("websockets_origin", Dropped("the Origin of a WebSocket is not checked; let a reverse proxy do it")),
+    listener(
+        "websockets_origin",
+        Dropped("the Origin of a WebSocket is not checked; let a reverse proxy do it"),
+    ),
     bridge("address", Decided),
     bridge("bridge_alpn", Dropped("ALPN is not offered; use the upstream's port for MQTT alone (8883)")),
     bridge(
@@ -251,7 +276,10 @@ pub static OPTIONS: &[Known] = &[
             "nothing is unsubscribed: if a topic was `in` before, end the old session at the upstream once",
         ),
     ),
-    bridge("bridge_bind_address", Dropped("the system chooses the address; set a route to the upstream instead")),
+    bridge(
+        "bridge_bind_address",
+        Dropped("the system chooses the address; set a route to the upstream instead"),
+    ),
     bridge("bridge_cafile", Decided),
     bridge("bridge_capath", Decided),
     bridge("bridge_certfile", Decided),
@@ -269,10 +297,17 @@ pub static OPTIONS: &[Known] = &[
     bridge("bridge_reload_type", Same("a restart applies changes to bridges, and loses nothing")),
     bridge(
         "bridge_require_ocsp",
-        Bool(false, Verdict::Dropped, "OCSP is not asked for; trust only the upstream's own authority (ca_file)"),
+        Bool(
+            false,
+            Verdict::Dropped,
+            "OCSP is not asked for; trust only the upstream's own authority (ca_file)",
+        ),
     ),
     bridge("bridge_session_expiry_interval", Decided),
-    bridge("bridge_tcp_keepalive", Dropped("a dead upstream is noticed by keep_alive and ack_timeout of the bridge")),
+    bridge(
+        "bridge_tcp_keepalive",
+        Dropped("a dead upstream is noticed by keep_alive and ack_timeout of the bridge"),
+    ),
     bridge("bridge_tcp_user_timeout", Dropped("a dead upstream is noticed by ack_timeout of the bridge")),
     bridge("bridge_tls_use_os_certs", Decided),
     bridge("bridge_tls_version", Decided),

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::report::{Place, Report, Verdict};
+use crate::access::password::Stored;
+use crate::access::users::check_name;
 
 /// What came of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,13 +58,34 @@ pub fn convert(file: &str, text: &str, report: &mut Report) -> Passwords {
 fn entry(line: &str) -> Result<(String, String), String> {
     let (user, hash) = line.split_once(':').ok_or("expected USER:HASH, as mosquitto_passwd writes it")?;
     let (user, hash) = (user.trim(), hash.trim());
-    check(user, hash)?;
+    check_name(user)?;
+    Stored::parse(hash)?;
     Ok((user.to_owned(), hash.to_owned()))
 }
 
-fn check(user: &str, hash: &str) -> Result<(), String> {
-    if user.is_empty() || !["$7$", "$6$", "$argon2"].iter().any(|start| hash.starts_with(start)) {
-        return Err("the password is not hashed; set it with: tidegate passwd FILE USER".into());
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::Users;
+
+    const HASH: &str = "$6$JRBA7eItBZVURG4C$nBcGA9YR23i8ZKx9rfWk1js/CGdUgoY2t8Gv2tyLtY2Dmm/eZCG9FSBojNGci1xjtrxIXeluyryDEVdSpo7E5A==";
+
+    #[test]
+    fn good_lines_are_taken_and_the_others_told_with_their_place() {
+        let text = format!("# people\nann:{HASH}\r\nbob:secret\n\nno colon\n carl :{HASH}\nann:{HASH}\n:x\n");
+        let mut report = Report::default();
+        let found = convert("passwd", &text, &mut report);
+        assert_eq!(found.text, format!("carl:{HASH}\nann:{HASH}\n"));
+        assert_eq!((found.users, found.is_whole), (2, false));
+        let places: Vec<_> = report.findings().iter().map(|finding| finding.place.line).collect();
+        assert_eq!(places, [3, 5, 2, 8, 0]);
+        assert_eq!(Users::parse(&found.text).unwrap().len(), 2);
+        assert!(!report.to_string().contains("secret"));
     }
-    Ok(())
+
+    #[test]
+    fn a_file_without_mistakes_may_be_used_as_it_is() {
+        let found = convert("passwd", &format!("ann:{HASH}\nbob:{HASH}\n"), &mut Report::default());
+        assert!(found.is_whole);
+    }
 }

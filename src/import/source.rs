@@ -176,11 +176,14 @@ impl Reader<'_> {
             what: format!("{}: {what}", folder.display()),
         })?;
         let included = in_order(names);
-        self.report.carried(line.id, match included.len() {
-            0 => format!("{} holds no file that ends in .conf", folder.display()),
-            1 => "one file was read".into(),
-            count => format!("{count} files were read"),
-        });
+        self.report.carried(
+            line.id,
+            match included.len() {
+                0 => format!("{} holds no file that ends in .conf", folder.display()),
+                1 => "one file was read".into(),
+                count => format!("{count} files were read"),
+            },
+        );
         for path in included {
             self.file(&path, source, false)?;
         }

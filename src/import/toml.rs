@@ -35,7 +35,12 @@ impl Table {
     }
 
     /// Adds a key, or gives it another value; `comment` says where it comes from.
-    pub fn set(&mut self, name: &'static str, value: impl Into<toml_edit::Value>, comment: impl Into<String>) {
+    pub fn set(
+        &mut self,
+        name: &'static str,
+        value: impl Into<toml_edit::Value>,
+        comment: impl Into<String>,
+    ) {
         let key = Key { name, value: value.into().to_string().trim().to_owned(), comment: comment.into() };
         match self.keys.iter_mut().find(|known| known.name == name) {
             Some(known) => *known = key,
@@ -124,6 +129,8 @@ mod tests {
     #[test]
     fn long_comments_are_wrapped() {
         let text = document(&["word ".repeat(60)], &[]);
-        assert!(text.lines().all(|line| line.starts_with('#') && line.chars().count() <= COMMENT_CHARS_MAX + 2));
+        assert!(
+            text.lines().all(|line| line.starts_with('#') && line.chars().count() <= COMMENT_CHARS_MAX + 2)
+        );
     }
 }

@@ -82,7 +82,8 @@ fn overlap(out: &Written, inbound: &Written) -> bool {
 /// # Errors
 /// When there is none that can be carried over.
 pub fn rules(section: &Section, report: &mut Report) -> Result<Rules, String> {
-    let keeps_retain = section.get("bridge_outgoing_retain").is_none_or(|line| value::boolean(&line.value) != Ok(false));
+    let keeps_retain =
+        section.get("bridge_outgoing_retain").is_none_or(|line| value::boolean(&line.value) != Ok(false));
     let mut rules = Rules::default();
     for line in section.all("topic") {
         match read(line) {
@@ -112,7 +113,9 @@ fn add(
     report: &mut Report,
 ) {
     let place = report.place(line.id).to_string();
-    for (wanted, is_out, key) in [(direction.out, true, "bridge.out"), (direction.inbound, false, "bridge.in")] {
+    for (wanted, is_out, key) in
+        [(direction.out, true, "bridge.out"), (direction.inbound, false, "bridge.in")]
+    {
         if !wanted {
             continue;
         }
@@ -230,7 +233,10 @@ mod tests {
             ("\"with space/#\" out 1", ("with space/#", "", "", 1, "out")),
             ("a in 1 # the rest is a comment", ("a", "", "", 1, "in")),
             ("a in 1 L/ # comment", ("a", "L/", "", 1, "in")),
-            ("clients/total in 0 test/mosquitto/org/ $SYS/broker/", ("clients/total", "test/mosquitto/org/", "$SYS/broker/", 0, "in")),
+            (
+                "clients/total in 0 test/mosquitto/org/ $SYS/broker/",
+                ("clients/total", "test/mosquitto/org/", "$SYS/broker/", 0, "in"),
+            ),
         ];
         for (text, (filter, local, remote, qos, ways)) in cases {
             assert_eq!(parts(text), Ok((filter.into(), local.into(), remote.into(), qos, ways)), "{text}");
@@ -256,7 +262,11 @@ mod tests {
 
     #[test]
     fn rules_that_a_link_would_refuse_are_found_one_by_one() {
-        let rule = |filter: &str, local: &str| Rule { filter: filter.into(), local_prefix: local.into(), ..Rule::default() };
+        let rule = |filter: &str, local: &str| Rule {
+            filter: filter.into(),
+            local_prefix: local.into(),
+            ..Rule::default()
+        };
         assert_eq!(check(&rule("a/#", "l/"), true), Ok(()));
         assert!(check(&rule("a/#/b", ""), true).unwrap_err().starts_with("the local filter"));
         assert!(check(&rule("#", "l"), true).unwrap_err().contains("lack"));

@@ -15,7 +15,8 @@ fn word(text: &str) -> Result<&str, String> {
 
 /// A value as complaints show it.
 pub fn shown(text: &str) -> String {
-    let mut short: String = text.chars().take(SHOWN_CHARS_MAX).map(|c| if c.is_control() { '?' } else { c }).collect();
+    let mut short: String =
+        text.chars().take(SHOWN_CHARS_MAX).map(|c| if c.is_control() { '?' } else { c }).collect();
     if short.len() < text.len() {
         short.push('…');
     }
@@ -86,7 +87,8 @@ pub fn duration_secs(text: &str) -> Result<u64, String> {
     const UNITS: [(char, u64); 6] =
         [('s', 1), ('h', 3600), ('d', 86_400), ('w', 7 * 86_400), ('m', 30 * 86_400), ('y', 365 * 86_400)];
     let word = word(text)?;
-    let expected = || format!("expected a number and one of s h d w m y, such as 14d, found \"{}\"", shown(word));
+    let expected =
+        || format!("expected a number and one of s h d w m y, such as 14d, found \"{}\"", shown(word));
     let unit = word.chars().last().ok_or_else(expected)?;
     let (_, factor) = UNITS.into_iter().find(|(known, _)| *known == unit).ok_or_else(expected)?;
     let number: u64 = word[..word.len() - unit.len_utf8()].parse().map_err(|_| expected())?;
@@ -103,7 +105,9 @@ mod tests {
         for (text, number) in good {
             assert_eq!(integer(text), Ok(number), "{text}");
         }
-        for bad in ["", " ", "x", "1 2", "0x", "08", "--1", "+-1", "0x-1", "0-1", "99999999999999999999", "1.5"] {
+        for bad in
+            ["", " ", "x", "1 2", "0x", "08", "--1", "+-1", "0x-1", "0-1", "99999999999999999999", "1.5"]
+        {
             assert!(integer(bad).is_err(), "{bad}");
         }
         assert_eq!(integer_in("7", 0..=5), Err("expected 0 to 5, found 7".into()));

@@ -4,6 +4,7 @@ mod groups;
 mod samples;
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::*;
@@ -52,18 +53,23 @@ impl Files for Memory {
 /// Writes what came out into a folder and loads it as `tidegate check` does.
 pub(super) fn checked(import: &Import) -> Result<Loaded, SettingsError> {
     let folder = tempfile::tempdir().unwrap();
-    for file in &import.files {
-        std::fs::write(folder.path().join(&file.name), &file.content).unwrap();
-    }
+    let written = |name: &str, content: &str| {
+        let mut file =
+            tempfile::Builder::new().prefix(name).rand_bytes(0).tempfile_in(folder.path()).unwrap();
+        file.write_all(content.as_bytes()).unwrap();
+        file
+    };
+    let _files: Vec<_> = import.files.iter().map(|file| written(&file.name, &file.content)).collect();
+    let _config = written(CONFIG_NAME, &import.config);
     let config = folder.path().join(CONFIG_NAME);
-    std::fs::write(&config, &import.config).unwrap();
     load(Some(&config), &Environment::default(), &Overrides::default())
 }
 
 /// What was imported from `text`, and how it loads.
 pub(super) fn imported(text: &str) -> (Import, Loaded) {
     let import = Memory::new(text).import(Target::Folder).unwrap();
-    let loaded = checked(&import).unwrap_or_else(|error| panic!("{error}\n{}{}", import.config, import.report));
+    let loaded =
+        checked(&import).unwrap_or_else(|error| panic!("{error}\n{}{}", import.config, import.report));
     (import, loaded)
 }
 
@@ -121,6 +127,7 @@ mod arbitrary {
 
     use super::super::options;
     use super::*;
+    use crate::access::{RuleSet, Users};
 
     fn word() -> impl Strategy<Value = String> {
         let names: Vec<&'static str> = options::names().collect();
@@ -134,9 +141,32 @@ mod arbitrary {
 
     fn value() -> impl Strategy<Value = String> {
         let known = [
-            "true", "false", "1883", "0", "-1", "0 /run/x.sock", "1883 127.0.0.1", "8883 ::", "a/# both 1", "\"\" in 1 a b",
-            "# out 2 l/ r/", "host:1883 host2", "14d", "passwd", "acl", "x", "\"", "20 10", "10 20 30", "mqtt", "websockets",
-            "$SYS/# in", "mqttv50", "file /x", "all", "conf.d",
+            "true",
+            "false",
+            "1883",
+            "0",
+            "-1",
+            "0 /run/x.sock",
+            "1883 127.0.0.1",
+            "8883 ::",
+            "a/# both 1",
+            "\"\" in 1 a b",
+            "# out 2 l/ r/",
+            "host:1883 host2",
+            "14d",
+            "passwd",
+            "acl",
+            "x",
+            "\"",
+            "20 10",
+            "10 20 30",
+            "mqtt",
+            "websockets",
+            "$SYS/# in",
+            "mqttv50",
+            "file /x",
+            "all",
+            "conf.d",
         ];
         prop_oneof![
             6 => proptest::sample::select(known.to_vec()).prop_map(str::to_owned),
@@ -158,7 +188,15 @@ mod arbitrary {
     }
 
     fn access_line() -> impl Strategy<Value = String> {
-        let keyword = proptest::sample::select(vec!["user", "topic", "pattern", "topic read", "topic deny", "pattern deny", "#"]);
+        let keyword = proptest::sample::select(vec![
+            "user",
+            "topic",
+            "pattern",
+            "topic read",
+            "topic deny",
+            "pattern deny",
+            "#",
+        ]);
         prop_oneof![4 => (keyword, value()).prop_map(|(word, value)| format!("{word} {value}")), 1 => "\\PC{0,30}"]
     }
 
@@ -181,6 +219,7 @@ mod arbitrary {
                 let import = files.import(target).unwrap();
                 assert_each_main_line_is_reported(&files, &import);
                 if target == Target::Folder {
+                    prop_assert!(access_files_are_good(&import), "{:?}", import.files);
                     let loaded = checked(&import);
                     prop_assert!(loaded.is_ok(), "{}\n{}{}", loaded.unwrap_err(), import.config, import.report);
                 }
@@ -188,9 +227,24 @@ mod arbitrary {
         }
     }
 
+    fn access_files_are_good(import: &Import) -> bool {
+        import.files.iter().all(|file| match &*file.name {
+            "acl" => RuleSet::parse("acl", &file.content, false).is_ok(),
+            "passwords" => Users::parse(&file.content).is_ok(),
+            _ => true,
+        })
+    }
+
     /// The included file may be included twice, or not at all.
     fn assert_each_main_line_is_reported(files: &Memory, import: &Import) {
-        let main = Memory(files.0.iter().filter(|(path, _)| path.ends_with("mosquitto.conf")).map(|(a, b)| (a.clone(), b.clone())).collect());
+        let main = Memory(
+            files
+                .0
+                .iter()
+                .filter(|(path, _)| path.ends_with("mosquitto.conf"))
+                .map(|(a, b)| (a.clone(), b.clone()))
+                .collect(),
+        );
         assert_each_line_is_reported(&main, import);
     }
 }
