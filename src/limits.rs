@@ -34,6 +34,12 @@ pub struct QueueRule {
     pub limits: QueueLimits,
 }
 
+/// Memory of a connection in bytes, its buffers apart: what the sum of all bounds reckons with.
+pub const CONNECTION_BYTES: u64 = 2048;
+
+/// Memory of a session in bytes, its queue's messages and its subscriptions apart.
+pub const SESSION_BYTES: u64 = 1280;
+
 /// What is to be known of a named queue, or of all whose name matches a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueDef {
@@ -46,6 +52,10 @@ pub struct QueueDef {
     pub limits: QueueLimits,
     /// Times that a message may come back before it is a dead letter; `None`: for ever.
     pub redeliveries_max: Option<u32>,
+    /// The queue where its dead letters go; `None`: they are dropped.
+    pub dead_letter: Option<Box<str>>,
+    /// Messages that expire are dead letters too.
+    pub dead_letter_expired: bool,
 }
 
 impl Default for QueueDef {
@@ -55,12 +65,17 @@ impl Default for QueueDef {
             bind: Vec::new(),
             limits: QueueLimits::default(),
             redeliveries_max: Some(REDELIVERIES_MAX),
+            dead_letter: Some(DEAD_LETTERS.into()),
+            dead_letter_expired: false,
         }
     }
 }
 
 /// [`QueueDef::redeliveries_max`] of queues that nobody defined.
 pub const REDELIVERIES_MAX: u32 = 16;
+
+/// [`QueueDef::dead_letter`] of queues that nobody defined.
+pub const DEAD_LETTERS: &str = "dead-letters";
 
 /// The configurable bounds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,6 +90,8 @@ pub struct Limits {
     pub subscriptions_per_session_max: u32,
     /// Subscriptions of all sessions.
     pub subscriptions_max: u32,
+    /// Memory of all subscriptions in bytes.
+    pub subscriptions_bytes_max: u64,
     /// Levels of a topic name or filter.
     pub topic_levels_max: u16,
     /// Length of a topic name or filter in bytes.
@@ -109,6 +126,14 @@ pub struct Limits {
     pub named_queues_max: u32,
     /// What is known of named queues: the first that fits wins, and the default holds for the others.
     pub queue_defs: Vec<QueueDef>,
+    /// Open transactions of one client.
+    pub transactions_per_session_max: u16,
+    /// Messages and acknowledgements of one transaction.
+    pub transaction_actions_max: u32,
+    /// Memory of one transaction in bytes; it becomes durable as one write.
+    pub transaction_bytes_max: u64,
+    /// Memory of all transactions in bytes.
+    pub transactions_bytes_max: u64,
     /// Bytes waiting to be sent to one client, from which on publishers to it are slowed and QoS 0 may be dropped.
     pub outbox_high_bytes: u32,
     /// Bytes waiting to be sent to one client that no QoS 0 message may exceed.
@@ -148,6 +173,7 @@ impl Default for Limits {
             session_expiry_max_secs: None,
             subscriptions_per_session_max: 10_000,
             subscriptions_max: 1_000_000,
+            subscriptions_bytes_max: 64 * MIB,
             topic_levels_max: 128,
             topic_bytes_max: 4096,
             client_id_bytes_max: 1024,
@@ -165,6 +191,10 @@ impl Default for Limits {
             queue_rules: Vec::new(),
             named_queues_max: 10_000,
             queue_defs: Vec::new(),
+            transactions_per_session_max: 16,
+            transaction_actions_max: 1024,
+            transaction_bytes_max: MIB,
+            transactions_bytes_max: 2 * MIB,
             outbox_high_bytes: 256 << 10,
             outbox_bytes_max: 1 << 20,
             outboxes_bytes_max: 32 * MIB,
@@ -191,11 +221,14 @@ impl Limits {
 
     /// The parts of [`memory_worst_case`](Self::memory_worst_case) with the names of their keys.
     #[must_use]
-    pub fn memory_parts(&self) -> [(&'static str, u64); 8] {
+    pub fn memory_parts(&self) -> [(&'static str, u64); 11] {
         [
-            ("connections (2 KiB each)", u64::from(self.connections_max) * 2048),
+            ("connections (2 KiB each)", u64::from(self.connections_max) * CONNECTION_BYTES),
+            ("sessions (1.25 KiB each)", u64::from(self.sessions_max) * SESSION_BYTES),
+            ("subscriptions", self.subscriptions_bytes_max),
             ("retained messages", self.retained_bytes_max),
             ("queue windows", self.queue_memory_bytes_max),
+            ("transactions", self.transactions_bytes_max),
             ("outboxes", self.outboxes_bytes_max),
             ("read buffers", self.read_buffers_bytes_max),
             ("waiting for the store", self.store_queue_bytes_max),

@@ -221,6 +221,15 @@ impl Message {
         }))
     }
 
+    /// The same topic and payload, shared, with another head.
+    #[must_use]
+    pub fn with_head(&self, head: MessageHead) -> Self {
+        let m = &*self.0;
+        let (topic_at, payload_at) = (m.topic_at as usize, m.payload_at as usize);
+        let topic_len = usize::from(m.topic_len);
+        Self::from_parts(m.data.clone(), topic_at, topic_len, payload_at, m.payload_len as usize, head)
+    }
+
     /// The topic name.
     #[must_use]
     pub fn topic(&self) -> &str {

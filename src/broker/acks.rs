@@ -141,7 +141,12 @@ impl Broker {
             self.stats.settled_refused += 1;
         }
         queue.settle(slot.size, accepted);
-        self.stats.never_written += u64::from(self.batch.settle(queue, slot.seq, slot.size));
+        if self.committing.is_some() || (!accepted && slot.held.is_some()) {
+            // What its end is a part of, or the dead letter that takes its place, is not durable yet.
+            self.batch.settle_stored(queue, slot.seq, slot.size);
+        } else {
+            self.stats.never_written += u64::from(self.batch.settle(queue, slot.seq, slot.size));
+        }
         if slot.held.is_some() {
             self.forget_returns(slot.queue.key, slot.seq);
         }

@@ -32,6 +32,26 @@ pub type DeliveryId = NonZeroU16;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConsumerId(pub u32);
 
+/// An open transaction of a session, chosen by the adapter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TransactionId(pub u32);
+
+/// One thing that a transaction does.
+#[derive(Clone, Debug)]
+pub enum TransactionAction {
+    /// As [`ClientCommand::Publish`].
+    Publish(Message),
+    /// As an accepting [`ClientCommand::Settle`]; until the commit the delivery stays as it is.
+    Settle(DeliveryId),
+    /// As [`ClientCommand::Reject`].
+    Reject {
+        /// The delivery.
+        delivery: DeliveryId,
+        /// Back to its place.
+        requeue: bool,
+    },
+}
+
 /// Which messages a consumer wants.
 pub trait Selector: fmt::Debug + Send + Sync {
     /// The consumer wants the message, which has come back to its queue so many times. Asked again it must say the same.
@@ -191,7 +211,7 @@ pub enum ClientCommand {
     Reject {
         /// The delivery.
         delivery: DeliveryId,
-        /// Back to its place.
+        /// Back to its place. If it comes back too often, and otherwise anyway, it goes to the dead-letter queue.
         requeue: bool,
     },
     /// Starts a consumer. Answered with `Consuming`, before its first delivery.
@@ -205,6 +225,36 @@ pub enum ClientCommand {
         /// What it has not settled goes back to its place at once; otherwise that can still be settled, and goes back when the
         /// connection ends.
         requeue: bool,
+    },
+    /// Opens a transaction. This and the next three are answered with `Transacted`.
+    Begin {
+        /// For the answer.
+        tag: ReplyTag,
+        /// Not open yet.
+        transaction: TransactionId,
+    },
+    /// Adds to an open transaction. The answer says nothing of durability.
+    Act {
+        /// For the answer.
+        tag: ReplyTag,
+        /// Open.
+        transaction: TransactionId,
+        /// What is to be done at the commit.
+        action: TransactionAction,
+    },
+    /// Carries out everything, in one durable step before the answer, or nothing. Either way the transaction ends.
+    Commit {
+        /// For the answer.
+        tag: ReplyTag,
+        /// Open.
+        transaction: TransactionId,
+    },
+    /// Ends a transaction; deliveries that it was to settle are as they were. So does the end of the connection.
+    Abort {
+        /// For the answer.
+        tag: ReplyTag,
+        /// Open.
+        transaction: TransactionId,
     },
     /// PUBREC of a QoS 2 delivery. Answered with `DeliverRelease` once that is durable.
     Received {
@@ -270,6 +320,23 @@ pub enum ConsumeOutcome {
     QuotaExceeded,
     /// Refused by access rules.
     NotAuthorized,
+}
+
+/// What became of a command about a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransactOutcome {
+    /// As asked; after a commit it is durable.
+    Done,
+    /// There is one of this name.
+    AlreadyOpen,
+    /// No transaction of this name is open.
+    Unknown,
+    /// No such delivery is under way.
+    DeliveryUnknown,
+    /// There are too many transactions, or this one is too large. It stays as it was.
+    LimitExceeded,
+    /// A message may not be published: the transaction has ended without any effect, or, if it was just added, is as before.
+    Refused(PublishOutcome),
 }
 
 /// Why a connection request was refused.
@@ -392,6 +459,13 @@ pub enum ClientEvent {
         tag: ReplyTag,
         /// There was such a consumer.
         existed: bool,
+    },
+    /// The answer to a command about a transaction.
+    Transacted {
+        /// Of the request.
+        tag: ReplyTag,
+        /// The result.
+        outcome: TransactOutcome,
     },
     /// PUBLISH.
     Deliver(Delivery),

@@ -2,6 +2,7 @@
 //! simulations.
 
 use crate::broker::Broker;
+use crate::broker::subscribe::subscription_bytes;
 use crate::broker::tick::Timer;
 use crate::queue::expiry::Pass;
 use crate::queue::window::entry_memory;
@@ -37,6 +38,12 @@ impl Broker {
         };
         let subscriptions: usize = self.sessions.iter().map(|(_, session)| of_session(session)).sum();
         assert_eq!(subscriptions, self.subscriptions, "I4: subscriptions");
+        let open = self.sessions.iter().filter_map(|(_, session)| session.transactions.as_deref());
+        let held: u64 = open.flat_map(|own| own.values()).map(|transaction| transaction.bytes).sum();
+        assert_eq!(held, self.transaction_bytes, "I4: memory of transactions");
+        let filters = self.sessions.iter().flat_map(|(_, session)| session.subscriptions.keys());
+        let bytes: usize = filters.map(|filter| subscription_bytes(filter)).sum();
+        assert_eq!(bytes, self.subscription_bytes, "I4: memory of subscriptions");
         let timers = self.sessions.iter().filter(|(_, session)| session.end_at.is_some()).count()
             + self.wills.values().filter(|pending| pending.due.is_some()).count()
             + self.queues.iter().filter(|(_, queue)| matches!(queue.pass, Pass::Due(_))).count();

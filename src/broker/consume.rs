@@ -80,7 +80,7 @@ impl Broker {
         if let Some(group) = group {
             self.end_consumer(key, id);
             if requeue {
-                self.return_of_consumer(key, group, id);
+                self.return_of_consumer(key, group, id, now);
             }
             self.leave_group(key, group, Some(id), now);
         }
@@ -95,7 +95,7 @@ impl Broker {
         }
     }
 
-    fn return_of_consumer(&mut self, key: SessionKey, group: GroupKey, id: ConsumerId) {
+    fn return_of_consumer(&mut self, key: SessionKey, group: GroupKey, id: ConsumerId, now: Now) {
         let queue = self.queue_ref(self.groups[group as usize].queue());
         let session = &self.sessions[key as usize];
         let is_its = |slot: &&Slot| {
@@ -105,7 +105,7 @@ impl Broker {
         slots.sort_unstable_by_key(|slot| slot.seq);
         for slot in slots {
             self.sessions[key as usize].inflight.remove(slot.id);
-            self.give_back(slot);
+            self.give_back(slot, now);
         }
     }
 
@@ -124,14 +124,19 @@ impl Broker {
 
     /// The client did not take a delivery.
     pub(super) fn reject(&mut self, key: SessionKey, id: DeliveryId, requeue: bool, now: Now) {
+        if requeue { self.return_delivery(key, id, now) } else { self.reject_for_good(key, id, now) }
+    }
+
+    /// A delivery goes back to its queue.
+    pub(super) fn return_delivery(&mut self, key: SessionKey, id: DeliveryId, now: Now) {
         let session = &mut self.sessions[key as usize];
         let is_queued = |slot: &Slot| slot.stage == Stage::AwaitAck && slot.held.is_some();
-        if !requeue || !session.inflight.get(id).is_some_and(is_queued) {
+        if !session.inflight.get(id).is_some_and(is_queued) {
             return self.settle(key, id, false, now);
         }
         let Some(slot) = session.inflight.remove(id) else { return };
         self.free_consumer(key, &slot);
-        if let Some(group) = self.give_back(slot) {
+        if let Some(group) = self.give_back(slot, now) {
             self.pump_group(group, now);
         }
         self.pump_session(key, now);

@@ -55,6 +55,9 @@ impl Broker {
             consumer: None,
             redeliveries: 0,
         };
+        if self.committing.is_some() {
+            return self.send_ordered(key, self.committing, ClientEvent::Deliver(delivery));
+        }
         self.effects.push(Effect::Client(conn, ClientEvent::Deliver(delivery)));
     }
 
@@ -159,12 +162,11 @@ impl Broker {
     }
 
     /// The front of the queue leaves it because its time is over.
-    pub(super) fn drop_expired_front(&mut self, key: QueueKey) {
+    pub(super) fn drop_expired_front(&mut self, key: QueueKey, now: Now) {
         let queue = &mut self.queues[key as usize];
         if let Some(entry) = queue.discard(&mut self.budget, Discard::Expired, |_| true) {
             self.stats.dropped_expired += 1;
-            self.batch.settle(queue, entry.seq, entry.message.size());
-            self.forget_returns(key, entry.seq);
+            self.settle_expired(key, &entry, now);
         }
     }
 
@@ -208,7 +210,7 @@ impl Broker {
                 break;
             }
             if front.message.is_expired(now.wall) && !session.resend.contains_key(&front.seq) {
-                self.drop_expired_front(own);
+                self.drop_expired_front(own, now);
                 continue;
             }
             if session.filtered {
@@ -273,7 +275,7 @@ impl Broker {
             consumer,
             redeliveries,
         };
-        self.send_ordered(key, after, ClientEvent::Deliver(delivery));
+        self.send_ordered(key, after.max(self.committing), ClientEvent::Deliver(delivery));
     }
 
     /// Stores the identifier of a durable session's QoS 2 delivery, unless that was done before; returns the batch that must be

@@ -57,7 +57,8 @@ impl Broker {
         session.waiting = 0;
         session.held = 0;
         session.disconnected = now.wall;
-        let touched = self.return_deliveries(key);
+        self.abort_all(key);
+        let touched = self.return_deliveries(key, now);
         let session = &self.sessions[key as usize];
         let ends = session.expiry == SessionExpiry::WithConnection;
         if ends {
@@ -74,7 +75,7 @@ impl Broker {
     }
 
     /// Gives back what is under way; returns the groups that may have work now.
-    fn return_deliveries(&mut self, key: SessionKey) -> SmallVec<[GroupKey; 1]> {
+    fn return_deliveries(&mut self, key: SessionKey, now: Now) -> SmallVec<[GroupKey; 1]> {
         let mut touched = self.sessions[key as usize].groups.clone();
         self.end_consumers(key);
         let session = &mut self.sessions[key as usize];
@@ -95,7 +96,7 @@ impl Broker {
                 session.resend.insert(slot.seq, slot.id);
             } else {
                 self.sessions[key as usize].inflight.remove(slot.id);
-                touched.extend(self.give_back(slot));
+                touched.extend(self.give_back(slot, now));
             }
         }
         let queue = &mut self.queues[own as usize];
@@ -109,25 +110,29 @@ impl Broker {
     }
 
     /// A shared queue's message comes back from a member.
-    pub(super) fn give_back(&mut self, slot: Slot) -> Option<GroupKey> {
-        let held = slot.held?;
+    pub(super) fn give_back(&mut self, mut slot: Slot, now: Now) -> Option<GroupKey> {
+        let held = slot.held.take()?;
         self.budget.sub(entry_memory(&held.message), false);
-        let queue = self.queues.get_mut(slot.queue.key as usize)?;
+        let queue = self.queues.get(slot.queue.key as usize)?;
         if queue.serial() != slot.queue.serial {
             return None;
         }
         self.stats.returned += 1;
+        if let Owner::Group(group) = queue.owner()
+            && let Some(named) = self.groups[group as usize].as_named_mut()
+        {
+            let count = named.count_return(slot.seq);
+            if self.bury(group, &slot, &held, count, now) {
+                return Some(group);
+            }
+        }
+        let queue = &mut self.queues[slot.queue.key as usize];
         queue.give_back(
             Entry { seq: slot.seq, message: held.message, options: held.options },
             &mut self.budget,
         );
         match queue.owner() {
-            Owner::Group(group) => {
-                if let Some(named) = self.groups[group as usize].as_named_mut() {
-                    named.count_return(slot.seq);
-                }
-                Some(group)
-            }
+            Owner::Group(group) => Some(group),
             Owner::Session(_) => None,
         }
     }
@@ -173,8 +178,8 @@ impl Broker {
         let session = &mut self.sessions[key as usize];
         let number = session.number;
         let subscriptions = std::mem::take(&mut session.subscriptions);
-        self.subscriptions -= subscriptions.len();
         for (filter, subscription) in subscriptions {
+            self.forget_subscription(&filter);
             match subscription.group {
                 Some(group) => self.leave_group(key, group, None, now),
                 None => {

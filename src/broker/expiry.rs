@@ -109,8 +109,7 @@ impl Broker {
         };
         let Some(entry) = dropped else { return false };
         self.stats.dropped_expired += 1;
-        self.batch.settle(queue, entry.seq, entry.message.size());
-        self.forget_returns(key, entry.seq);
+        self.settle_expired(key, &entry, now);
         true
     }
 

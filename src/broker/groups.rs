@@ -180,7 +180,7 @@ impl Broker {
         let queue_key = group.queue();
         while let Some(front) = self.queues[queue_key as usize].front() {
             if front.message.is_expired(now.wall) {
-                self.drop_expired_front(queue_key);
+                self.drop_expired_front(queue_key, now);
                 continue;
             }
             let qos = front.options.qos;

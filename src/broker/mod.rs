@@ -19,6 +19,7 @@ pub mod api;
 mod check;
 mod connect;
 mod consume;
+pub mod dead;
 mod deliver;
 mod disconnect;
 mod effects;
@@ -37,6 +38,7 @@ mod tests;
 #[cfg(test)]
 mod tests_hold;
 mod tick;
+mod transact;
 mod wills;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -64,6 +66,7 @@ pub use access::{AccessRules, SessionAccess};
 pub use effects::Effect;
 pub use restore::RestoreError;
 pub use stats::{Gauges, QueueStatus, SessionStatus, Stats};
+pub(crate) use transact::Transactions;
 
 /// The broker. See the module's text for the order of calls.
 #[derive(Debug)]
@@ -80,6 +83,10 @@ pub struct Broker {
     named_queues: u32,
     /// The batch that the newest named queue was made in.
     named_batch: BatchId,
+    /// Memory of all open transactions.
+    transaction_bytes: u64,
+    /// A transaction is being carried out: nothing that it causes leaves before this batch is durable.
+    committing: Option<BatchId>,
     router: Router,
     retained: Retained,
     /// The last batch that a client's message changed a retained row in.
@@ -97,6 +104,8 @@ pub struct Broker {
     retained_ready: VecDeque<SessionKey>,
     plan: Vec<Planned>,
     subscriptions: usize,
+    /// Their memory in the sessions; the router counts its own.
+    subscription_bytes: usize,
     next_queue: QueueId,
     next_serial: u32,
     seed: u64,
@@ -127,6 +136,8 @@ impl Broker {
             group_keys: HashMap::new(),
             named_queues: 0,
             named_batch: BatchId(0),
+            transaction_bytes: 0,
+            committing: None,
             router: Router::new(),
             wills: HashMap::new(),
             timers: BTreeSet::new(),
@@ -138,6 +149,7 @@ impl Broker {
             retained_ready: VecDeque::new(),
             plan: Vec::new(),
             subscriptions: 0,
+            subscription_bytes: 0,
             next_queue: QueueId(1),
             next_serial: 0,
             seed,
@@ -169,12 +181,17 @@ impl Broker {
         };
         match command {
             ClientCommand::Publish(request) => self.publish(key, request, now),
-            ClientCommand::Settle { delivery, accepted } => self.settle(key, delivery, accepted, now),
+            ClientCommand::Settle { delivery, accepted: true } => self.settle(key, delivery, true, now),
+            ClientCommand::Settle { delivery, accepted: false } => self.reject_for_good(key, delivery, now),
             ClientCommand::Reject { delivery, requeue } => self.reject(key, delivery, requeue, now),
             ClientCommand::Consume(request) => self.consume(key, *request, now),
             ClientCommand::Cancel { tag, consumer, requeue } => {
                 self.cancel(key, tag, consumer, requeue, now);
             }
+            ClientCommand::Begin { tag, transaction } => self.begin(key, tag, transaction),
+            ClientCommand::Act { tag, transaction, action } => self.act(key, tag, transaction, action),
+            ClientCommand::Commit { tag, transaction } => self.commit(key, tag, transaction, now),
+            ClientCommand::Abort { tag, transaction } => self.abort(key, tag, transaction),
             ClientCommand::Received { delivery } => self.received(key, delivery, now),
             ClientCommand::Completed { delivery } => self.completed(key, delivery, now),
             ClientCommand::Release { tag } => self.release_inbound(key, tag),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::broker::Broker;
 use crate::broker::api::{ClientEvent, PublishOutcome, PublishRequest, ReplyTag};
+use crate::limits::Overflow;
 use crate::message::{DeliveryOptions, Message, Qos};
 use crate::queue::QueueKey;
 use crate::queue::group::GroupKey;
@@ -83,7 +84,7 @@ impl Broker {
         }
     }
 
-    fn topic_is_valid(&self, topic: &str, internal: bool) -> bool {
+    pub(super) fn topic_is_valid(&self, topic: &str, internal: bool) -> bool {
         topic::check_name(topic, &self.limits).is_ok() && (internal || !is_sys(topic))
     }
 
@@ -151,7 +152,7 @@ impl Broker {
     }
 
     /// Who gets the message, and how. Changes nothing.
-    fn plan_routes(
+    pub(super) fn plan_routes(
         &self,
         routes: &[Route],
         message: &Message,
@@ -203,8 +204,21 @@ impl Broker {
     }
 
     /// What the queue makes of the message; an error when the publisher is to keep it.
-    fn fate(&self, queue: QueueKey, message: &Message, can_refuse: bool) -> Result<Verdict, PublishOutcome> {
+    pub(super) fn fate(
+        &self,
+        queue: QueueKey,
+        message: &Message,
+        can_refuse: bool,
+    ) -> Result<Verdict, PublishOutcome> {
         let queue = &self.queues[queue as usize];
+        if self.committing.is_some() && !queue.is_volatile() {
+            // It was planned as a part of its transaction, of which nothing may be missing.
+            return Ok(if queue.overflow() == Overflow::DropHead {
+                Verdict::DropOldest
+            } else {
+                Verdict::Accept
+            });
+        }
         if self.full && queue.is_lasting() {
             return Err(PublishOutcome::QuotaExceeded);
         }

@@ -208,7 +208,6 @@ impl Broker {
                 match Filter::parse(filter, &self.limits) {
                     Ok(parsed) => {
                         self.add_subscription(session, filter, &parsed, options, id);
-                        self.subscriptions += 1;
                     }
                     // The limits are narrower than they were.
                     Err(_) => self.batch.delete(space, key.into()),

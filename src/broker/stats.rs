@@ -73,6 +73,12 @@ pub struct Stats {
     pub dropped_new: u64,
     /// Queued copies that ended with their session.
     pub dropped_with_session: u64,
+    /// Messages that became dead letters.
+    pub dead_letters: u64,
+    /// Transactions committed.
+    pub transactions_committed: u64,
+    /// Transactions that ended without effect.
+    pub transactions_aborted: u64,
     /// Copies that went from a shared subscription's queue to a member's own.
     pub moved: u64,
     /// Shared deliveries that came back from a member.
@@ -100,6 +106,8 @@ pub struct Gauges {
     pub sessions_away: usize,
     /// Subscriptions of all sessions.
     pub subscriptions: usize,
+    /// Estimated memory of the subscriptions and of the cache of routes, in bytes.
+    pub subscription_memory: usize,
     /// Shared subscriptions.
     pub groups: usize,
     /// Retained messages.
@@ -191,6 +199,7 @@ impl Broker {
             sessions: self.sessions.len(),
             sessions_away: self.sessions.iter().filter(|(_, session)| session.conn.is_none()).count(),
             subscriptions: self.subscriptions,
+            subscription_memory: self.subscription_memory(),
             groups: self.groups.len(),
             retained: self.retained.len(),
             retained_bytes: self.retained.bytes(),

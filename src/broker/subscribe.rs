@@ -16,6 +16,15 @@ use crate::topic::{self, Filter};
 
 use super::publish::one_id;
 
+/// A subscription in its session, its filter's text apart: a place in a tree whose nodes are two thirds full, and the text's
+/// allocation.
+const SUBSCRIPTION_BYTES: usize = 96;
+
+/// Estimated memory of a subscription in its session.
+pub(super) fn subscription_bytes(filter: &str) -> usize {
+    filter.len() + SUBSCRIPTION_BYTES
+}
+
 impl Broker {
     pub(super) fn subscribe(
         &mut self,
@@ -73,9 +82,6 @@ impl Broker {
             self.named_queue(&filter.filter)?;
         }
         let group = self.add_subscription(key, &asked.filter, &filter, asked.options, id);
-        if old.is_none() {
-            self.subscriptions += 1;
-        }
         if group.is_none() {
             self.plan_retained(key, &filter.filter, &asked.options, id, old.is_none());
         }
@@ -96,6 +102,18 @@ impl Broker {
         let own_max = self.limits.subscriptions_per_session_max as usize;
         (session.internal || session.subscriptions.len() < own_max)
             && self.subscriptions < self.limits.subscriptions_max as usize
+            && (self.subscription_memory() as u64) < self.limits.subscriptions_bytes_max
+    }
+
+    /// Estimated memory of all subscriptions in bytes, and of the routes that the router has looked up lately.
+    pub(super) fn subscription_memory(&self) -> usize {
+        self.subscription_bytes + self.router.memory()
+    }
+
+    /// A subscription has left its session.
+    pub(super) fn forget_subscription(&mut self, filter: &str) {
+        self.subscriptions -= 1;
+        self.subscription_bytes -= subscription_bytes(filter);
     }
 
     /// Enters a subscription into the session and the router.
@@ -126,7 +144,10 @@ impl Broker {
             None
         };
         let session = &mut self.sessions[key as usize];
-        session.subscriptions.insert(text.into(), Subscription { options, id, group });
+        if session.subscriptions.insert(text.into(), Subscription { options, id, group }).is_none() {
+            self.subscriptions += 1;
+            self.subscription_bytes += subscription_bytes(text);
+        }
         group
     }
 
@@ -174,7 +195,6 @@ impl Broker {
     fn unsubscribe_one(&mut self, key: SessionKey, text: &str, now: Now) -> bool {
         let session = &mut self.sessions[key as usize];
         let Some(subscription) = session.subscriptions.remove(text) else { return false };
-        self.subscriptions -= 1;
         session.retained_jobs.retain(|job| &*job.filter != text);
         if let Some(number) = session.number {
             self.batch.delete(Space::Subscription, numbered_key(number, text.as_bytes()));
@@ -185,6 +205,7 @@ impl Broker {
                 self.router.unsubscribe(text, Sink::Session(key));
             }
         }
+        self.forget_subscription(text);
         true
     }
 }

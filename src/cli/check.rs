@@ -14,7 +14,8 @@ pub fn check(args: &SettingsArgs) -> anyhow::Result<ExitCode> {
         String::from("# The effective configuration: every default and derived value written out.\n");
     text += &effective_toml(&loaded).context("cannot be shown")?;
     let parts = memory_parts(&loaded.settings.limits, &loaded.settings.bridges);
-    text += "\n# The most memory that these limits allow:\n";
+    let machine = loaded.memory_bytes.map(|bytes| format!(" (this machine: {} MiB)", bytes >> 20));
+    text += &format!("\n# The most memory that these limits allow{}:\n", machine.unwrap_or_default());
     for line in memory_table(&parts).lines() {
         text += &format!("#{line}\n");
     }

@@ -14,7 +14,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::settings::{Environment, Loaded, Overrides, SettingsError, load};
 
@@ -89,6 +89,12 @@ impl SettingsArgs {
     }
 }
 
+/// What may be typed, for those who write manuals and completions from it.
+#[must_use]
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
 /// Runs the command line of this process. Wrong usage ends the process here, with [`EXIT_USAGE`].
 #[must_use]
 pub fn main() -> ExitCode {
@@ -129,8 +135,7 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        use clap::CommandFactory;
-        Cli::command().debug_assert();
+        command().debug_assert();
     }
 
     #[test]

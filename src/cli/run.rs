@@ -34,7 +34,8 @@ fn announce(loaded: &Loaded) {
         tracing::debug!(part, bytes, "memory bound");
     }
     tracing::info!(
-        bytes = memory_sum(&parts),
+        mib = memory_sum(&parts) >> 20,
+        machine_mib = loaded.memory_bytes.map(|bytes| bytes >> 20),
         "most memory that the limits allow; `tidegate check` lists the parts"
     );
     loaded.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));

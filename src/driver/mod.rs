@@ -15,7 +15,7 @@ mod status;
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use tokio::runtime::{Builder, LocalOptions};
@@ -56,7 +56,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let listeners = accept::bind(&settings.listeners)?;
     let wake = Arc::new(Notify::new());
     let (store, mut recovered) = open_store(&settings, Arc::clone(&wake))?;
-    let system = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
+    let system = system_millis();
     let timeline = Timeline::anchored(Wall(system), recovered.newest_wall);
     let clock = Clock::new(started, timeline);
     let set_aside = recovered.set_aside.take();
@@ -90,6 +90,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         .map(|listener| tokio::task::spawn_local(accept::run(Rc::clone(&shell), listener)))
         .collect();
     signals::notify_ready();
+    tokio::task::spawn_local(signals::feed_watchdog());
 
     let ended = tokio::select! {
         name = signals::wait_for_stop() => { info!(signal = name, "stopping"); Ok(()) }
@@ -107,6 +108,14 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         warn!("stopped after a failure of the store");
     }
     ended
+}
+
+/// Milliseconds since the Unix epoch; 0 for a date before it. The standard library's clock ends in 2038 where the C library
+/// counts seconds in 32 bits, as it does on 32-bit ARM up to Debian 11.
+fn system_millis() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    seconds.saturating_mul(1000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0) / 1_000_000)
 }
 
 fn open_store(

@@ -1,8 +1,15 @@
 //! What the operating system and the service manager say and hear.
 
+use std::time::Duration;
+
 use sd_notify::NotifyState;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info, warn};
+
+/// Signs of life within the service manager's patience.
+const WATCHDOG_BEATS: u32 = 3;
+/// Shortest time between two of them.
+const WATCHDOG_BEAT_MIN: Duration = Duration::from_millis(10);
 
 /// Waits for SIGTERM or SIGINT; says which it was. SIGHUP is noted and ignored.
 pub async fn wait_for_stop() -> &'static str {
@@ -53,4 +60,16 @@ pub fn notify_ready() {
 /// Tells the service manager that the end has begun.
 pub fn notify_stopping() {
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
+}
+
+/// Tells the service manager, if it wants to hear it, that this thread still takes its turns. A thread that hangs goes silent,
+/// and the service manager ends the process and starts it again.
+pub async fn feed_watchdog() {
+    let Some(patience) = sd_notify::watchdog_enabled() else { return };
+    let mut beat = tokio::time::interval((patience / WATCHDOG_BEATS).max(WATCHDOG_BEAT_MIN));
+    beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        beat.tick().await;
+        let _ = sd_notify::notify(&[NotifyState::Watchdog]);
+    }
 }

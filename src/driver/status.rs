@@ -14,7 +14,7 @@ use crate::admin::status::{
 use crate::bridge::{LinkConfig, LinkState, LinkStatus};
 use crate::broker::{self, Broker};
 use crate::driver::shell::Shell;
-use crate::limits::Limits;
+use crate::limits::{CONNECTION_BYTES, Limits, SESSION_BYTES};
 use crate::net::hub::Hub;
 use crate::settings::Settings;
 use crate::store::Counters;
@@ -132,6 +132,9 @@ impl Reporter {
         let tracked = [
             ("outboxes", outboxes),
             ("read_buffers", reading),
+            ("connections", hub.connections() as u64 * CONNECTION_BYTES),
+            ("sessions", gauges.sessions as u64 * SESSION_BYTES),
+            ("subscriptions", gauges.subscription_memory as u64),
             ("queue_windows", gauges.queue_memory as u64),
             ("retained", gauges.retained_bytes),
             ("ring", ring),

@@ -4,6 +4,9 @@
 //! old half is forgotten. Each half holds at most half of either limit, so both limits hold at any time. A change of a
 //! filter with wildcards makes every route stale by raising the generation; a change of a filter without wildcards drops the
 //! one topic it can match. Both take constant time.
+//!
+//! Once a half has been full, a new topic is remembered when it comes for the second time within about as many others as the
+//! cache has places: topics that never come again would only push out those that do.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -36,17 +39,21 @@ pub(super) struct Cache {
     generation: u64,
     half_entries_max: usize,
     half_bytes_max: usize,
+    /// Parts of the hashes of topics seen lately, each at the place that the rest of its hash says; empty until a half was full.
+    seen: Vec<u32>,
 }
 
 impl Cache {
     pub(super) fn new(entries_max: usize, bytes_max: usize) -> Self {
+        let seen_bytes = entries_max * size_of::<u32>();
         Self {
             young: Half::default(),
             old: Half::default(),
             hasher: DefaultHashBuilder::default(),
             generation: 0,
             half_entries_max: entries_max / 2,
-            half_bytes_max: bytes_max / 2,
+            half_bytes_max: bytes_max.saturating_sub(seen_bytes) / 2,
+            seen: Vec::new(),
         }
     }
 
@@ -70,13 +77,25 @@ impl Cache {
 
     /// Remembers the routes of `topic`, unless they alone would fill half of the cache.
     pub(super) fn put(&mut self, hash: u64, topic: &str, routes: &Arc<[Route]>) {
-        self.young.take(hash, topic);
-        self.old.take(hash, topic);
+        let known = self.young.take(hash, topic).or_else(|| self.old.take(hash, topic)).is_some();
+        if !known && !self.is_seen(hash) {
+            return;
+        }
         let bytes = entry_bytes(topic, routes);
         if bytes <= self.half_bytes_max && self.half_entries_max > 0 {
             let generation = self.generation;
             self.put_young(hash, Entry { topic: topic.into(), routes: routes.clone(), generation, bytes });
         }
+    }
+
+    /// Whether a topic that is not held is worth a place, and notes that it came.
+    fn is_seen(&mut self, hash: u64) -> bool {
+        if self.seen.is_empty() {
+            return true;
+        }
+        let place = hash as usize % self.seen.len();
+        let mark = (hash >> 32) as u32;
+        std::mem::replace(&mut self.seen[place], mark) == mark
     }
 
     /// Drops one topic.
@@ -98,7 +117,7 @@ impl Cache {
 
     /// Bytes held, stale ones too.
     pub(super) fn memory(&self) -> usize {
-        self.young.bytes + self.old.bytes
+        self.young.bytes + self.old.bytes + self.seen.len() * size_of::<u32>()
     }
 
     /// The topic is in neither half.
@@ -108,6 +127,9 @@ impl Cache {
             std::mem::swap(&mut self.young, &mut self.old);
             self.young.entries.clear();
             self.young.bytes = 0;
+            if self.seen.is_empty() {
+                self.seen = vec![0; 2 * self.half_entries_max];
+            }
         }
         self.young.bytes += entry.bytes;
         let hasher = &self.hasher;

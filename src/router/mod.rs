@@ -10,7 +10,6 @@
 //! [`ROUTE_CACHE_TOPICS_MAX`] and [`ROUTE_CACHE_BYTES_MAX`] bound the cache.
 
 mod cache;
-mod names;
 pub mod retained;
 #[cfg(test)]
 mod tests;
@@ -200,7 +199,7 @@ impl Route {
 
 /// One route for each sink of `found`, which is ordered by sink.
 fn merge(found: &[(Sink, Terms)]) -> Arc<[Route]> {
-    let routes: Vec<Route> = found
+    let routes: SmallVec<[Route; 2]> = found
         .chunk_by(|(a, _), (b, _)| a == b)
         .map(|subscriptions| {
             let grant = grant_of(subscriptions.iter().map(|(_, terms)| terms));
@@ -213,7 +212,7 @@ fn merge(found: &[(Sink, Terms)]) -> Arc<[Route]> {
             Route { sink: subscriptions[0].0, grant, own }
         })
         .collect();
-    routes.into()
+    Arc::from_iter(routes)
 }
 
 fn grant_of<'a>(subscriptions: impl Iterator<Item = &'a Terms>) -> Grant {

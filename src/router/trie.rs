@@ -1,10 +1,12 @@
 //! The filters of all subscriptions as a tree, one level of a filter per edge.
 //!
 //! Nodes lie in one array and know each other by index. The edges to named children are in one hash table over all nodes,
-//! keyed by parent and name; the `+` and `#` children, which every look-up has to visit, are fields of their parent.
+//! keyed by parent and name; the `+` and `#` children, which every look-up has to visit, are fields of their parent. The levels of
+//! a filter that no other one shares are the *tail* of its last shared level's child: one node, however long the filter is, so that
+//! a walk among many subscriptions waits for memory a few times only.
 //!
-//! Invariants: every node but the root has a subscription or a child (empty ones are pruned at once); a `#` node has no
-//! children. Walks are loops; their stack holds at most one entry more than the topic has levels.
+//! Invariants: every node but the root has a subscription or a child (empty ones are pruned at once); a `#` node and a node with a
+//! tail have no children. Walks are loops; their stack holds at most one entry more than the topic has levels.
 
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
@@ -12,19 +14,20 @@ use std::hash::BuildHasher;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use smallvec::SmallVec;
 
-use super::names::{NameId, Names};
 use super::{Sink, Terms, heap_bytes, reserve_one};
 
 type NodeId = u32;
 
 const ROOT: NodeId = 0;
 const NONE: u32 = u32::MAX;
-/// Stand in for a name in [`Node::name`] of wildcard children.
-const PLUS: NameId = u32::MAX - 1;
-const HASH: NameId = u32::MAX - 2;
 
 /// Levels of a topic up to which a walk needs no heap.
 const INLINE_LEVELS: usize = 16;
+/// Bytes of a node's text that lie in the node.
+const INLINE_TEXT: usize = 24;
+
+/// A node to be looked at, and the levels of the topic that are left.
+type Visit<'a> = (NodeId, Option<&'a [u8]>);
 
 /// Who subscribes with the filter that ends at a node. Nearly always one.
 #[derive(Debug, Default)]
@@ -32,19 +35,23 @@ enum Subscribers {
     #[default]
     None,
     One(Sink, Terms),
-    #[expect(clippy::box_collection, reason = "the box keeps a node, of which there are many, at 40 bytes")]
+    #[expect(clippy::box_collection, reason = "the box keeps a node, of which there are many, small")]
     Many(Box<BTreeMap<Sink, Terms>>),
 }
 
+/// One level of one or more filters, with what follows it when nothing else does.
 #[derive(Debug)]
 struct Node {
     parent: NodeId,
-    name: NameId,
     plus: NodeId,
     hash: NodeId,
     /// Children with a name.
     named: u32,
     subscribers: Subscribers,
+    /// The level and, behind a slash, the tail.
+    text: SmallVec<[u8; INLINE_TEXT]>,
+    /// Length of the level.
+    level: u16,
 }
 
 /// What [`Trie::insert`] did.
@@ -65,22 +72,20 @@ pub(super) struct Trie {
     free: Vec<NodeId>,
     edges: HashTable<NodeId>,
     hasher: DefaultHashBuilder,
-    names: Names,
     subscriptions: usize,
-    /// Heap memory of the `Many` variants.
-    many_bytes: usize,
+    /// Heap memory of the `Many` variants and of long texts.
+    heap: usize,
 }
 
 impl Trie {
     pub(super) fn new() -> Self {
         Self {
-            nodes: vec![Node::new(NONE, NONE)],
+            nodes: vec![Node::new(NONE, b"", 0)],
             free: Vec::new(),
             edges: HashTable::new(),
             hasher: DefaultHashBuilder::default(),
-            names: Names::default(),
             subscriptions: 0,
-            many_bytes: 0,
+            heap: 0,
         }
     }
 
@@ -93,19 +98,15 @@ impl Trie {
         self.nodes.capacity() * size_of::<Node>()
             + self.free.capacity() * size_of::<NodeId>()
             + self.edges.allocation_size()
-            + self.names.memory()
-            + self.many_bytes
+            + self.heap
     }
 
     pub(super) fn insert(&mut self, filter: &str, sink: Sink, terms: Terms) -> Inserted {
-        let mut at = ROOT;
-        for level in filter.split('/') {
-            at = self.child_or_new(at, level);
-        }
+        let at = self.find_or_add(filter.as_bytes());
         let subscribers = &mut self.nodes[at as usize].subscribers;
         let before = subscribers.memory();
         let old = subscribers.insert(sink, terms);
-        self.many_bytes = self.many_bytes + subscribers.memory() - before;
+        self.heap = self.heap + subscribers.memory() - before;
         match old {
             None => {
                 self.subscriptions += 1;
@@ -118,19 +119,13 @@ impl Trie {
 
     /// Says whether the subscription was there.
     pub(super) fn remove(&mut self, filter: &str, sink: Sink) -> bool {
-        let mut at = ROOT;
-        for level in filter.split('/') {
-            match self.child(at, level) {
-                Some(child) => at = child,
-                None => return false,
-            }
-        }
+        let Some(at) = self.find(filter.as_bytes()) else { return false };
         let subscribers = &mut self.nodes[at as usize].subscribers;
         let before = subscribers.memory();
         if !subscribers.remove(sink) {
             return false;
         }
-        self.many_bytes = self.many_bytes + subscribers.memory() - before;
+        self.heap = self.heap + subscribers.memory() - before;
         self.subscriptions -= 1;
         self.prune(at);
         true
@@ -138,30 +133,34 @@ impl Trie {
 
     /// Appends every subscription that matches `topic`, in no particular order; a sink once for each of its filters.
     pub(super) fn collect(&self, topic: &str, found: &mut Vec<(Sink, Terms)>) {
-        let names: SmallVec<[NameId; INLINE_LEVELS]> =
-            topic.split('/').map(|level| self.names.find(level).unwrap_or(NONE)).collect();
         // Wildcards at the first level do not match names like $SYS [MQTT-4.7.2-1].
         let reserved = topic.starts_with('$');
-        let mut stack: SmallVec<[(NodeId, usize); INLINE_LEVELS]> = SmallVec::new();
-        stack.push((ROOT, 0));
-        while let Some((id, depth)) = stack.pop() {
+        let mut stack: SmallVec<[Visit<'_>; INLINE_LEVELS]> = SmallVec::new();
+        stack.push((ROOT, Some(topic.as_bytes())));
+        while let Some((id, rest)) = stack.pop() {
             let node = &self.nodes[id as usize];
-            let wildcards = depth > 0 || !reserved;
+            if let Some(tail) = node.tail() {
+                if tail_matches(tail, rest) {
+                    node.subscribers.append_to(found);
+                }
+                continue;
+            }
+            let wildcards = id != ROOT || !reserved;
             if wildcards && node.hash != NONE {
                 self.nodes[node.hash as usize].subscribers.append_to(found);
             }
-            let Some(&name) = names.get(depth) else {
+            let Some(rest) = rest else {
                 node.subscribers.append_to(found);
                 continue;
             };
+            let (level, after) = split(rest);
             if wildcards && node.plus != NONE {
-                stack.push((node.plus, depth + 1));
+                stack.push((node.plus, after));
             }
-            if name != NONE
-                && node.named > 0
-                && let Some(child) = self.named_child(id, name)
+            if node.named > 0
+                && let Some(child) = self.named_child(id, level)
             {
-                stack.push((child, depth + 1));
+                stack.push((child, after));
             }
         }
     }
@@ -182,9 +181,11 @@ impl Trie {
             assert!(
                 named
                     .iter()
-                    .all(|child| self.named_child(id, self.nodes[*child as usize].name) == Some(*child))
+                    .all(|child| self.named_child(id, self.nodes[*child as usize].name()) == Some(*child))
             );
+            let before = stack.len();
             stack.extend(named.into_iter().chain(some(node.plus)).chain(some(node.hash)));
+            assert!(node.tail().is_none() || stack.len() == before, "a tail is all that follows");
         }
         assert_eq!(reached.len(), live);
         let count = |id: &NodeId| {
@@ -193,61 +194,96 @@ impl Trie {
             found.len()
         };
         assert_eq!(reached.iter().map(count).sum::<usize>(), self.subscriptions);
-        assert!(self.names.len() <= self.edges.len());
+        let heap: usize = reached.iter().map(|id| self.nodes[*id as usize].heap()).sum();
+        assert_eq!(heap, self.heap);
         if self.subscriptions == 0 {
-            assert_eq!((live, self.names.len(), self.edges.len(), self.many_bytes), (1, 0, 0, 0));
+            assert_eq!((live, self.edges.len(), self.heap), (1, 0, 0));
         }
     }
 
-    fn edge_hash(hasher: &DefaultHashBuilder, parent: NodeId, name: NameId) -> u64 {
-        hasher.hash_one(u64::from(parent) << 32 | u64::from(name))
+    fn edge_hash(hasher: &DefaultHashBuilder, parent: NodeId, name: &[u8]) -> u64 {
+        hasher.hash_one((parent, name))
     }
 
-    fn named_child(&self, parent: NodeId, name: NameId) -> Option<NodeId> {
+    fn named_child(&self, parent: NodeId, name: &[u8]) -> Option<NodeId> {
         let hash = Self::edge_hash(&self.hasher, parent, name);
         let is_it = |id: &NodeId| {
             let node = &self.nodes[*id as usize];
-            node.parent == parent && node.name == name
+            node.parent == parent && node.name() == name
         };
         self.edges.find(hash, is_it).copied()
     }
 
-    fn child(&self, parent: NodeId, level: &str) -> Option<NodeId> {
+    fn child(&self, parent: NodeId, level: &[u8]) -> Option<NodeId> {
         match level {
-            "+" => some(self.nodes[parent as usize].plus),
-            "#" => some(self.nodes[parent as usize].hash),
-            _ => self.named_child(parent, self.names.find(level)?),
+            b"+" => some(self.nodes[parent as usize].plus),
+            b"#" => some(self.nodes[parent as usize].hash),
+            _ => self.named_child(parent, level),
         }
     }
 
-    fn child_or_new(&mut self, parent: NodeId, level: &str) -> NodeId {
-        if let Some(child) = self.child(parent, level) {
-            return child;
+    /// The node that `filter` ends at.
+    fn find(&self, filter: &[u8]) -> Option<NodeId> {
+        let (mut at, mut rest) = (ROOT, filter);
+        loop {
+            let (level, after) = split(rest);
+            at = self.child(at, level)?;
+            match (self.nodes[at as usize].tail(), after) {
+                (tail, after) if tail == after => return Some(at),
+                (None, Some(after)) => rest = after,
+                _ => return None,
+            }
         }
+    }
+
+    fn find_or_add(&mut self, filter: &[u8]) -> NodeId {
+        let (mut at, mut rest) = (ROOT, filter);
+        loop {
+            let (level, after) = split(rest);
+            let Some(child) = self.child(at, level) else { return self.add(at, rest) };
+            if self.nodes[child as usize].tail() == after {
+                return child;
+            }
+            self.push_tail_down(child);
+            let Some(after) = after else { return child };
+            (at, rest) = (child, after);
+        }
+    }
+
+    /// A node's tail becomes a child of its own, which takes the subscribers with it.
+    fn push_tail_down(&mut self, at: NodeId) {
+        let node = &mut self.nodes[at as usize];
+        let Some(tail) = node.tail().map(SmallVec::<[u8; INLINE_TEXT]>::from_slice) else { return };
+        self.heap -= node.heap();
+        node.text = SmallVec::from_slice(node.name());
+        let subscribers = std::mem::take(&mut node.subscribers);
+        self.heap += node.heap();
+        let child = self.add(at, &tail);
+        self.heap += subscribers.memory();
+        self.nodes[child as usize].subscribers = subscribers;
+    }
+
+    /// A new child for the first level of `text`, with the others as its tail.
+    fn add(&mut self, parent: NodeId, text: &[u8]) -> NodeId {
+        let (level, _) = split(text);
+        let node = Node::new(parent, text, level.len());
+        self.heap += node.heap();
+        let child = self.allocate(node);
+        let above = &mut self.nodes[parent as usize];
         match level {
-            "+" => {
-                let child = self.allocate(Node::new(parent, PLUS));
-                self.nodes[parent as usize].plus = child;
-                child
-            }
-            "#" => {
-                let child = self.allocate(Node::new(parent, HASH));
-                self.nodes[parent as usize].hash = child;
-                child
-            }
+            b"+" => above.plus = child,
+            b"#" => above.hash = child,
             _ => {
-                let name = self.names.take(level);
-                let child = self.allocate(Node::new(parent, name));
-                self.nodes[parent as usize].named += 1;
+                above.named += 1;
                 let Self { edges, nodes, hasher, .. } = self;
                 let rehash = |id: &NodeId| {
                     let node = &nodes[*id as usize];
-                    Self::edge_hash(hasher, node.parent, node.name)
+                    Self::edge_hash(hasher, node.parent, node.name())
                 };
                 edges.insert_unique(rehash(&child), child, rehash);
-                child
             }
         }
+        child
     }
 
     fn allocate(&mut self, node: Node) -> NodeId {
@@ -256,7 +292,7 @@ impl Trie {
             return id;
         }
         let id = NodeId::try_from(self.nodes.len()).expect("memory ends before 32-bit numbers do");
-        assert!(id < HASH, "memory ends before 32-bit numbers do");
+        assert!(id < NONE, "memory ends before 32-bit numbers do");
         reserve_one(&mut self.nodes);
         self.nodes.push(node);
         id
@@ -265,20 +301,21 @@ impl Trie {
     /// Removes `at` and its ancestors as far as they are empty.
     fn prune(&mut self, mut at: NodeId) {
         while at != ROOT && self.nodes[at as usize].is_empty() {
-            let Node { parent, name, .. } = self.nodes[at as usize];
-            match name {
-                PLUS => self.nodes[parent as usize].plus = NONE,
-                HASH => self.nodes[parent as usize].hash = NONE,
-                _ => {
-                    let hash = Self::edge_hash(&self.hasher, parent, name);
+            let node = std::mem::replace(&mut self.nodes[at as usize], Node::new(NONE, b"", 0));
+            self.heap -= node.heap();
+            let above = &mut self.nodes[node.parent as usize];
+            match node.name() {
+                b"+" => above.plus = NONE,
+                b"#" => above.hash = NONE,
+                name => {
+                    above.named -= 1;
+                    let hash = Self::edge_hash(&self.hasher, node.parent, name);
                     let edge = self.edges.find_entry(hash, |id| *id == at);
                     edge.expect("a named node has an edge").remove();
-                    self.nodes[parent as usize].named -= 1;
-                    self.names.release(name);
                 }
             }
             self.free.push(at);
-            at = parent;
+            at = node.parent;
         }
         if self.subscriptions == 0 {
             *self = Self::new();
@@ -286,16 +323,59 @@ impl Trie {
     }
 }
 
-const _: () = assert!(size_of::<Node>() <= 40, "a node is small");
+const _: () = assert!(size_of::<Node>() <= 88, "a node is small");
 
 impl Node {
-    fn new(parent: NodeId, name: NameId) -> Self {
-        Self { parent, name, plus: NONE, hash: NONE, named: 0, subscribers: Subscribers::None }
+    fn new(parent: NodeId, text: &[u8], level: usize) -> Self {
+        let level = u16::try_from(level).expect("a filter has at most 65,535 bytes");
+        let text = SmallVec::from_slice(text);
+        Self { parent, plus: NONE, hash: NONE, named: 0, subscribers: Subscribers::None, text, level }
+    }
+
+    fn name(&self) -> &[u8] {
+        &self.text[..usize::from(self.level)]
+    }
+
+    fn tail(&self) -> Option<&[u8]> {
+        self.text.get(usize::from(self.level) + 1..)
     }
 
     fn is_empty(&self) -> bool {
         let childless = self.named == 0 && self.plus == NONE && self.hash == NONE;
         childless && matches!(self.subscribers, Subscribers::None)
+    }
+
+    /// Estimated heap memory in bytes.
+    fn heap(&self) -> usize {
+        let text = if self.text.spilled() { heap_bytes(self.text.capacity()) } else { 0 };
+        text + self.subscribers.memory()
+    }
+}
+
+/// The first level, and what follows its slash.
+fn split(text: &[u8]) -> (&[u8], Option<&[u8]>) {
+    match memchr::memchr(b'/', text) {
+        Some(at) => (&text[..at], Some(&text[at + 1..])),
+        None => (text, None),
+    }
+}
+
+/// Whether the rest of a topic matches the rest of a filter.
+fn tail_matches(mut tail: &[u8], mut rest: Option<&[u8]>) -> bool {
+    loop {
+        let (level, more) = split(tail);
+        if level == b"#" {
+            return true;
+        }
+        let Some(text) = rest else { return false };
+        let (name, after) = split(text);
+        if level != b"+" && level != name {
+            return false;
+        }
+        match more {
+            Some(more) => (tail, rest) = (more, after),
+            None => return after.is_none(),
+        }
     }
 }
 

@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::broker::SessionAccess;
 use crate::broker::api::{ConnId, ConsumerId, DeliveryId, SessionExpiry, SubscribeOptions};
+use crate::broker::{SessionAccess, Transactions};
 use crate::message::Qos;
 use crate::queue::QueueKey;
 use crate::queue::group::GroupKey;
@@ -93,6 +93,8 @@ pub struct Session {
     pub consumers: Option<Box<BTreeMap<ConsumerId, GroupKey>>>,
     /// Shared subscriptions get the next free place in the window before the own queue: they take turns.
     pub groups_first: bool,
+    /// Its open transactions; `None`: it never had any.
+    pub(crate) transactions: Option<Box<Transactions>>,
     /// When it ends, if nobody connects.
     pub end_at: Option<Mono>,
     /// When its connection ended.
@@ -132,6 +134,7 @@ impl Session {
             subscriptions: BTreeMap::new(),
             groups: SmallVec::new(),
             consumers: None,
+            transactions: None,
             groups_first: false,
             end_at: None,
             disconnected: Wall(0),

@@ -28,6 +28,8 @@ pub struct Environment {
     pub variables: BTreeMap<String, String>,
     /// The process runs as root.
     pub root: bool,
+    /// Memory that it may use, in bytes, if that is known: defaults shrink on a small machine.
+    pub memory_bytes: Option<u64>,
 }
 
 impl Environment {
@@ -40,6 +42,7 @@ impl Environment {
         Self {
             variables: std::env::vars_os().filter_map(text).collect(),
             root: rustix::process::geteuid().is_root(),
+            memory_bytes: super::machine::memory_bytes(),
         }
     }
 }
@@ -64,6 +67,8 @@ pub struct Loaded {
     pub warnings: Vec<String>,
     /// The files that were read, in order.
     pub files: Vec<PathBuf>,
+    /// Memory that the process may use, in bytes, if that is known.
+    pub memory_bytes: Option<u64>,
     /// The merged file with the derived values filled in.
     pub(super) effective: Raw,
 }
@@ -95,6 +100,7 @@ pub fn load(
         settings: resolved.settings,
         warnings: resolved.warnings,
         files,
+        memory_bytes: environment.memory_bytes,
         effective: resolved.effective,
     })
 }

@@ -8,6 +8,7 @@
 mod keys;
 mod listener;
 mod load;
+mod machine;
 mod place;
 mod positions;
 mod raw;

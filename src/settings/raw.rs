@@ -101,6 +101,7 @@ pub struct RawLimits {
     pub session_expiry_max: Bound<Span>,
     pub subscriptions_per_session_max: Count,
     pub subscriptions_max: Count,
+    pub subscriptions_memory_max: Size,
     pub topic_levels_max: Count,
     pub topic_max: Size,
     pub client_id_max: Size,
@@ -115,6 +116,10 @@ pub struct RawLimits {
     pub queue_memory_max: Size,
     pub queue_window_max: Size,
     pub named_queues_max: Count,
+    pub transactions_per_client_max: Count,
+    pub transaction_actions_max: Count,
+    pub transaction_bytes_max: Size,
+    pub transactions_memory_max: Size,
     pub outbox_high: Size,
     pub outbox_max: Size,
     pub outboxes_max: Size,
@@ -171,6 +176,9 @@ pub struct RawQueueDef {
     pub overflow: Option<RawOverflow>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub redeliveries_max: Option<Bound<Count>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dead_letter: Option<String>,
+    pub dead_letter_expired: bool,
 }
 
 /// `[[bridge]]`
@@ -310,6 +318,7 @@ impl Default for RawLimits {
             ),
             subscriptions_per_session_max: Count(limits.subscriptions_per_session_max.into()),
             subscriptions_max: Count(limits.subscriptions_max.into()),
+            subscriptions_memory_max: Size(limits.subscriptions_bytes_max),
             topic_levels_max: Count(limits.topic_levels_max.into()),
             topic_max: Size(limits.topic_bytes_max.into()),
             client_id_max: Size(limits.client_id_bytes_max.into()),
@@ -324,6 +333,10 @@ impl Default for RawLimits {
             queue_memory_max: Size(limits.queue_memory_bytes_max),
             queue_window_max: Size(limits.queue_window_bytes_max.into()),
             named_queues_max: Count(limits.named_queues_max.into()),
+            transactions_per_client_max: Count(limits.transactions_per_session_max.into()),
+            transaction_actions_max: Count(limits.transaction_actions_max.into()),
+            transaction_bytes_max: Size(limits.transaction_bytes_max),
+            transactions_memory_max: Size(limits.transactions_bytes_max),
             outbox_high: Size(limits.outbox_high_bytes.into()),
             outbox_max: Size(limits.outbox_bytes_max.into()),
             outboxes_max: Size(limits.outboxes_bytes_max),

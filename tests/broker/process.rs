@@ -1,5 +1,6 @@
 //! The process: start, stop, store file, configuration, admin interface.
 
+use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate_mqtt::{ReasonCode, Version};
@@ -18,6 +19,31 @@ fn a_stop_says_goodbye_to_clients_and_ends_with_success() {
         assert_eq!(reason, version.is_v5().then_some(ReasonCode::ServerShuttingDown.byte()));
         assert!(gateway.await_stop().success());
     });
+}
+
+#[test]
+fn the_service_manager_hears_of_readiness_signs_of_life_and_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let heard = |wanted: &str| {
+        let mut text = [0; 512];
+        loop {
+            let length = manager.recv(&mut text).unwrap_or_else(|error| panic!("no {wanted}: {error}"));
+            if text[..length].split(|byte| *byte == b'\n').any(|line| line == wanted.as_bytes()) {
+                return;
+            }
+        }
+    };
+    let options = GatewayOptions::new().variable("NOTIFY_SOCKET", path.to_str().unwrap());
+    let mut gateway = options.variable("WATCHDOG_USEC", "150000").start();
+    heard("READY=1");
+    heard("WATCHDOG=1");
+    heard("WATCHDOG=1");
+    gateway.signal_stop();
+    heard("STOPPING=1");
+    assert!(gateway.await_stop().success());
 }
 
 #[test]

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use harness::{Gateway, GatewayOptions, Login, Message, Random, Version};
+use harness::{Deadline, Gateway, GatewayOptions, Login, Message, PATIENCE, Random, Version};
 use publisher::Publisher;
 use subscriber::{Manner, Subscriber};
 use world::World;
@@ -37,8 +37,18 @@ const GRANT: (u64, u64) = (30, 250);
 /// Longest delay in milliseconds from the moment that the progress calls for a kill to the kill.
 const DELAY_MS: u64 = 20;
 
-/// Longest life in milliseconds of a process that is killed during its start.
-const EARLY_MS: u64 = 60;
+/// Of a hundred kills so many are meant for a process that is starting: most hit its recovery.
+const EARLY_PERCENT: u64 = 20;
+
+/// ... and so many for one that was asked to stop.
+const STOPPING_PERCENT: u64 = 15;
+
+/// From so many kills on, a tenth of them must have hit a recovery.
+const RECOVERY_KILLS_FROM: u64 = 100;
+
+/// Log lines around a recovery.
+const BEGUN: &str = "starting";
+const RECOVERED: &str = "store open";
 
 /// Longest time in milliseconds from SIGTERM to SIGKILL.
 const STOP_MS: u64 = 15;
@@ -104,31 +114,73 @@ fn subscribers(random: &mut Random) -> Vec<Subscriber> {
     .collect()
 }
 
+/// Where the kills have fallen.
+#[derive(Debug, Default)]
+struct Moments {
+    in_recovery: u64,
+    under_load: u64,
+    stopping: u64,
+    /// Before the program had begun, or after it had ended.
+    beside: u64,
+}
+
 fn kill_again_and_again(world: &World, gateway: &mut Gateway, random: &mut Random) {
+    let mut moments = Moments::default();
+    // Its first start made the file; later ones find one, and their recovery is as long as the last one that was seen.
+    let (mut log_from, mut recovery) = (0, Duration::from_millis(5));
     for kill in 0..kills() {
         world.next_round();
-        match random.below(100) {
-            0..15 => pause(random.below(EARLY_MS)),
-            15..30 => {
-                progress(world, gateway, random);
+        let choice = random.below(100);
+        if choice < EARLY_PERCENT {
+            await_begin(gateway, log_from);
+            std::thread::sleep(recovery.mul_f64(random.below(1000) as f64 / 1000.0));
+        } else {
+            progress(world, gateway, random);
+            if choice < EARLY_PERCENT + STOPPING_PERCENT {
                 gateway.signal_stop();
                 pause(random.below(STOP_MS));
-            }
-            _ => {
-                progress(world, gateway, random);
+            } else {
                 pause(random.below(DELAY_MS));
             }
         }
         // A process that was asked to stop may have ended before, and well.
-        assert!(matches!(gateway.kill().code(), None | Some(0)));
+        let code = gateway.kill().code();
+        assert!(matches!(code, None | Some(0)));
+        let log = gateway.log_from(log_from);
+        if let Some(millis) = recovery_millis(&log) {
+            recovery = Duration::from_millis(millis + 1);
+        }
+        match () {
+            () if code.is_some() || !log.contains(BEGUN) => moments.beside += 1,
+            () if !log.contains(RECOVERED) => moments.in_recovery += 1,
+            () if log.contains("stopping") => moments.stopping += 1,
+            () => moments.under_load += 1,
+        }
+        log_from = gateway.log_bytes();
         gateway.spawn();
         if kill % 20 == 19 {
-            eprintln!("{} kills: {}", kill + 1, world.report());
+            eprintln!("{} kills, {moments:?}: {}", kill + 1, world.report());
         }
     }
+    assert!(kills() < RECOVERY_KILLS_FROM || moments.in_recovery * 10 >= kills(), "{moments:?}");
     progress(world, gateway, random);
     world.end();
     world.wait_until("all is delivered", || world.is_complete() || ended(gateway));
+}
+
+/// Waits until the process has reported its start: what comes next is its recovery.
+fn await_begin(gateway: &mut Gateway, log_from: u64) {
+    let deadline = Deadline::after(PATIENCE);
+    while !gateway.log_from(log_from).contains(BEGUN) {
+        assert!(!gateway.has_ended() && !deadline.is_over(), "the gateway does not start");
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+/// How long the recovery took that this log tells of.
+fn recovery_millis(log: &str) -> Option<u64> {
+    let line = log.lines().find(|line| line.contains(RECOVERED))?;
+    line.split_once("millis=")?.1.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
 /// Lets the load go on up to a random point: of what is acknowledged, of what is delivered, or of the other state.

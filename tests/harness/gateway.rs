@@ -46,6 +46,8 @@ fn program() -> PathBuf {
 #[derive(Clone, Debug, Default)]
 pub struct GatewayOptions {
     settings: Vec<String>,
+    variables: Vec<(String, String)>,
+    program: Option<PathBuf>,
     config: Option<String>,
     expected_errors: Vec<String>,
 }
@@ -58,6 +60,18 @@ impl GatewayOptions {
     /// `--set key=value`.
     pub fn set(mut self, setting: &str) -> Self {
         self.settings.push(setting.into());
+        self
+    }
+
+    /// An environment variable of the process.
+    pub fn variable(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.into(), value.into()));
+        self
+    }
+
+    /// Another program than the one under test; `None`: that one.
+    pub fn program(mut self, program: Option<PathBuf>) -> Self {
+        self.program = program;
         self
     }
 
@@ -132,6 +146,18 @@ impl Gateway {
         self.folder().join("log.txt")
     }
 
+    /// Bytes that all runs so far have logged.
+    pub fn log_bytes(&self) -> u64 {
+        std::fs::metadata(self.log_file()).map_or(0, |found| found.len())
+    }
+
+    /// What was logged from byte `from` on.
+    pub fn log_from(&self, from: u64) -> String {
+        let bytes = std::fs::read(self.log_file()).unwrap_or_default();
+        let from = usize::try_from(from).map_or(bytes.len(), |from| from.min(bytes.len()));
+        String::from_utf8_lossy(&bytes[from..]).into_owned()
+    }
+
     /// What all runs so far have logged.
     pub fn log(&self) -> String {
         let bytes = std::fs::read(self.log_file()).unwrap_or_default();
@@ -141,7 +167,7 @@ impl Gateway {
     /// The command that starts a gateway in `folder` on `port`; its output is appended to the log.
     fn command(&self, port: u16, log: &Path) -> Command {
         let output = OpenOptions::new().create(true).append(true).open(log).expect("a log file");
-        let mut command = Command::new(program());
+        let mut command = Command::new(self.options.program.clone().unwrap_or_else(program));
         command.arg("run").arg("--data-dir").arg(self.folder().join("data"));
         command.arg("--listen").arg(format!("mqtt://127.0.0.1:{port}"));
         if let Some(toml) = &self.options.config {
@@ -152,8 +178,14 @@ impl Gateway {
         for setting in &self.options.settings {
             command.arg("--set").arg(setting);
         }
+        command.envs(self.options.variables.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(output.try_clone().expect("a second handle")).stderr(output);
         command
+    }
+
+    /// The next start is one of another program; `None`: the one under test.
+    pub fn use_program(&mut self, program: Option<PathBuf>) {
+        self.options.program = program;
     }
 
     /// Starts the process on the same data and port and does not wait for it.

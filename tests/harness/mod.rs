@@ -6,6 +6,7 @@
 
 mod admin;
 mod client;
+mod disk;
 mod gateway;
 mod ledger;
 mod login;
@@ -15,6 +16,7 @@ mod random;
 mod wait;
 
 pub use client::{Client, Filter, SHORT};
+pub use disk::Disk;
 pub use gateway::{Gateway, GatewayOptions, Stopped, free_port, run_program};
 pub use ledger::{Ledger, Taken};
 pub use login::{Login, Will};

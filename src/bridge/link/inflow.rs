@@ -61,6 +61,7 @@ impl Link {
             | ClientEvent::Unsubscribed { .. }
             | ClientEvent::Consuming { .. }
             | ClientEvent::Cancelled { .. }
+            | ClientEvent::Transacted { .. }
             | ClientEvent::DeliverRelease { .. } => {}
         }
         Ok(())

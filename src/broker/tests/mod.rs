@@ -2,6 +2,7 @@
 
 mod access;
 mod connect;
+mod dead;
 mod delivery;
 mod expiry;
 mod groups;
@@ -13,6 +14,7 @@ mod queues;
 mod restart;
 mod retained;
 mod store;
+mod transactions;
 mod wills;
 
 use std::collections::BTreeMap;

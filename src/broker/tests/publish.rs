@@ -196,3 +196,33 @@ fn subscribing_reports_each_filter_and_keeps_the_bounds() {
     rig.publish(conn, "a", "x", Qos::AtMostOnce, 0);
     assert!(rig.payloads(conn).is_empty());
 }
+
+#[test]
+fn the_memory_of_subscriptions_is_counted_and_bounded() {
+    let bound = 64 << 10;
+    let mut rig = Rig::with(Limits { subscriptions_bytes_max: bound, ..Limits::default() });
+    let conn = rig.transient("a");
+    let mut subscribe = |n: u16| {
+        let filters = vec![SubscribeFilter {
+            filter: format!("plant/{n}/line/+/temperature").into(),
+            options: SubscribeOptions::default(),
+        }];
+        rig.send(conn, ClientCommand::Subscribe { tag: ReplyTag(n), subscription_id: None, filters });
+        match &rig.heard(conn)[..] {
+            [ClientEvent::Subscribed { outcomes, .. }] => outcomes[0] == SubscribeOutcome::QuotaExceeded,
+            other => panic!("{other:?}"),
+        }
+    };
+    let refused = (0..2000).find(|n| subscribe(*n)).expect("there is a bound");
+    assert!(refused > 50, "{refused} subscriptions fill {bound} bytes");
+    assert!(!subscribe(0), "a filter that is there already takes no more");
+    let full = rig.broker.gauges();
+    // The table that was grown last may overshoot.
+    assert!(
+        (full.subscription_memory as u64) < 2 * bound && full.subscription_memory as u64 >= bound,
+        "{full:?}"
+    );
+    let filters = (0..refused).map(|n| format!("plant/{n}/line/+/temperature").into()).collect();
+    rig.send(conn, ClientCommand::Unsubscribe { tag: ReplyTag(1), filters });
+    assert_eq!(rig.broker.gauges().subscriptions, 0);
+}

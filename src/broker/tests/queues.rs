@@ -48,6 +48,23 @@ impl Rig {
         }
     }
 
+    /// A command without the end of its turn: what it did stays in the batch.
+    pub(super) fn within_turn(&mut self, conn: ConnId, command: ClientCommand) {
+        self.broker.handle(conn, command, self.now());
+        let mut effects = Vec::new();
+        self.broker.take_effects(&mut effects);
+        for effect in effects {
+            if let Effect::Client(conn, event) = effect {
+                self.heard.entry(conn).or_default().push(event);
+            }
+        }
+    }
+
+    pub(super) fn put_within_turn(&mut self, conn: ConnId, text: &str) {
+        let message = self.message(QUEUE, text, Qos::AtLeastOnce, false);
+        self.within_turn(conn, ClientCommand::Publish(PublishRequest { tag: ReplyTag(1), message }));
+    }
+
     pub(super) fn reject(&mut self, conn: ConnId, delivery: DeliveryId, requeue: bool) {
         self.send(conn, ClientCommand::Reject { delivery, requeue });
     }

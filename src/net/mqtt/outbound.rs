@@ -51,7 +51,9 @@ impl Adapter {
                 None => Ok(()),
             },
             // Answers to commands that MQTT has no packets for.
-            ClientEvent::Consuming { .. } | ClientEvent::Cancelled { .. } => Ok(()),
+            ClientEvent::Consuming { .. }
+            | ClientEvent::Cancelled { .. }
+            | ClientEvent::Transacted { .. } => Ok(()),
             ClientEvent::Refused(refusal) => {
                 self.connection.refuse(out, refusal_code(refusal), ());
                 Ok(())

@@ -1,12 +1,11 @@
 //! The numeric bounds, and the checks that involve more than one of them.
 
 use super::Check;
+use super::memory::fit_defaults;
 use super::queues::queue_defs;
-use crate::bridge::LinkConfig;
 use crate::limits::{Limits, Overflow, QueueLimits, QueueRule};
 use crate::settings::place::SettingsError;
 use crate::settings::raw::{Raw, RawLimits, RawOverflow, RawQueue, RawQueueRule, RawStore};
-use crate::settings::show::{memory_parts, memory_sum, memory_table};
 use crate::settings::units::{Bound, Size};
 
 const KIB: u64 = 1 << 10;
@@ -18,10 +17,13 @@ const DAY_SECS: u64 = 86_400;
 const QUEUE_RULES_MAX: usize = 1000;
 /// The ring must hold several of the largest packets at once: this many.
 const PACKETS_IN_RING_MIN: u64 = 8;
+/// The same for the largest transactions.
+const TRANSACTIONS_IN_RING_MIN: u64 = 4;
 
-/// All limits, each in its range and all together consistent.
-pub fn limits(raw: &mut Raw, check: &Check<'_>) -> Result<Limits, SettingsError> {
-    follow(&mut raw.limits, check);
+/// All limits, each in its range and all together consistent, on a machine with `memory` bytes.
+pub fn limits(raw: &mut Raw, memory: Option<u64>, check: &Check<'_>) -> Result<Limits, SettingsError> {
+    fit_defaults(&mut raw.limits, memory, check);
+    follow(&mut raw.limits, raw.store.ring, check);
     let mut limits = each_alone(&raw.limits, &raw.store, raw, check)?;
     limits.queue_defs = queue_defs(&raw.queue_def, &limits, check)?;
     together(&limits, raw, check)?;
@@ -29,7 +31,7 @@ pub fn limits(raw: &mut Raw, check: &Check<'_>) -> Result<Limits, SettingsError>
 }
 
 /// Defaults that must not exceed another bound follow it down when only that one was set.
-fn follow(limits: &mut RawLimits, check: &Check<'_>) {
+fn follow(limits: &mut RawLimits, ring: Size, check: &Check<'_>) {
     let at_most = |key: &str, low: &mut Size, high: Size| {
         if !check.origins.is_set(key) {
             low.0 = low.0.min(high.0);
@@ -39,6 +41,11 @@ fn follow(limits: &mut RawLimits, check: &Check<'_>) {
     at_most("limits.outbox_max", &mut limits.outbox_max, limits.outboxes_max);
     at_most("limits.outbox_high", &mut limits.outbox_high, limits.outbox_max);
     at_most("limits.queue_window_max", &mut limits.queue_window_max, limits.queue_memory_max);
+    at_most(
+        "limits.transaction_bytes_max",
+        &mut limits.transaction_bytes_max,
+        Size(ring.0 / TRANSACTIONS_IN_RING_MIN),
+    );
 }
 
 fn each_alone(l: &RawLimits, s: &RawStore, raw: &Raw, check: &Check<'_>) -> Result<Limits, SettingsError> {
@@ -57,6 +64,11 @@ fn each_alone(l: &RawLimits, s: &RawStore, raw: &Raw, check: &Check<'_>) -> Resu
             1..=1_000_000,
         )?,
         subscriptions_max: c.count("limits.subscriptions_max", l.subscriptions_max, 1..=100_000_000)?,
+        subscriptions_bytes_max: c.size(
+            "limits.subscriptions_memory_max",
+            l.subscriptions_memory_max,
+            64 * KIB..=TIB,
+        )?,
         topic_levels_max: c.count("limits.topic_levels_max", l.topic_levels_max, 1..=65_535)?,
         topic_bytes_max: c.size("limits.topic_max", l.topic_max, 16..=65_535)?,
         client_id_bytes_max: c.size("limits.client_id_max", l.client_id_max, 23..=65_535)?,
@@ -86,6 +98,22 @@ fn each_alone(l: &RawLimits, s: &RawStore, raw: &Raw, check: &Check<'_>) -> Resu
         queue,
         named_queues_max: c.count("limits.named_queues_max", l.named_queues_max, 0..=1_000_000)?,
         queue_defs: Vec::new(),
+        transactions_per_session_max: c.count(
+            "limits.transactions_per_client_max",
+            l.transactions_per_client_max,
+            0..=1000,
+        )?,
+        transaction_actions_max: c.count(
+            "limits.transaction_actions_max",
+            l.transaction_actions_max,
+            1..=100_000,
+        )?,
+        transaction_bytes_max: c.size("limits.transaction_bytes_max", l.transaction_bytes_max, KIB..=GIB)?,
+        transactions_bytes_max: c.size(
+            "limits.transactions_memory_max",
+            l.transactions_memory_max,
+            KIB..=GIB,
+        )?,
         outbox_high_bytes: c.size("limits.outbox_high", l.outbox_high, 4 * KIB..=GIB)?,
         outbox_bytes_max: c.size("limits.outbox_max", l.outbox_max, 4 * KIB..=GIB)?,
         outboxes_bytes_max: c.size("limits.outboxes_max", l.outboxes_max, 64 * KIB..=TIB)?,
@@ -183,6 +211,14 @@ fn together(limits: &Limits, raw: &Raw, check: &Check<'_>) -> Result<(), Setting
         );
         return check.fail("limits.packet_max", what);
     }
+    if limits.transaction_bytes_max > limits.ring_bytes / TRANSACTIONS_IN_RING_MIN {
+        let what = format!(
+            "{} is more than a quarter of store.ring ({}), and a commit is one write",
+            Size(limits.transaction_bytes_max),
+            Size(limits.ring_bytes),
+        );
+        return check.fail("limits.transaction_bytes_max", what);
+    }
     let ordered = [
         (
             "limits.packet_before_login_max",
@@ -215,25 +251,4 @@ fn together(limits: &Limits, raw: &Raw, check: &Check<'_>) -> Result<(), Setting
         );
     }
     Ok(())
-}
-
-/// The sum of everything that may be in memory stays within the budget, if there is one.
-pub fn within_budget(
-    limits: &Limits,
-    bridges: &[LinkConfig],
-    raw: &Raw,
-    check: &Check<'_>,
-) -> Result<(), SettingsError> {
-    let Some(budget) = raw.limits.memory_budget.0 else { return Ok(()) };
-    let parts = memory_parts(limits, bridges);
-    let sum = memory_sum(&parts);
-    if sum <= budget.0 {
-        return Ok(());
-    }
-    let what = format!(
-        "the other limits allow {} of memory, more than this budget of {budget}; raise it or lower one of\n{}",
-        Size(sum),
-        memory_table(&parts)
-    );
-    check.fail("limits.memory_budget", what)
 }

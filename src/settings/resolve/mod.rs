@@ -3,6 +3,7 @@
 mod bridge;
 mod limits;
 mod listener;
+mod memory;
 mod queues;
 
 use std::fmt::Display;
@@ -43,11 +44,12 @@ pub fn resolve(
     let listeners = listener::listeners(&mut raw.listener, &check)?;
     let data_dir = data_dir(&mut raw.store, &check, environment)?;
     let store_path = data_dir.join(store_file(&raw.store, &check)?);
-    let limits = limits::limits(&mut raw, &check)?;
+    let limits = limits::limits(&mut raw, environment.memory_bytes, &check)?;
     let mut warnings = Vec::new();
     let around = bridge::Surroundings { check: &check, limits: &limits, listeners: &listeners };
     let bridges = bridge::bridges(&mut raw.bridge, &around, &mut warnings)?;
-    limits::within_budget(&limits, &bridges, &raw, &check)?;
+    memory::within_budget(&limits, &bridges, &raw, &check)?;
+    warnings.extend(memory::doubt(&limits, &bridges, &raw, environment.memory_bytes));
     let admin = admin(&mut raw.admin, &data_dir, &check)?;
     let log = log(&raw.log, &check)?;
     let settings = Settings { listeners, data_dir, store_path, limits, bridges, admin, log };

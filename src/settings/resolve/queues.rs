@@ -9,6 +9,8 @@ use crate::topic::{self, QUEUE_PREFIX};
 
 /// Definitions of queues.
 const QUEUE_DEFS_MAX: usize = 1000;
+/// The word for a queue whose dead letters are dropped.
+const NO_DEAD_LETTERS: &str = "none";
 /// Filters that one queue binds.
 const BINDS_MAX: usize = 64;
 
@@ -58,6 +60,16 @@ fn queue_def(
         let count = |count| check.count(&key("redeliveries_max"), count, 0..=1_000_000);
         def.redeliveries_max = bound.0.map(count).transpose()?;
     }
+    if let Some(name) = &raw.dead_letter {
+        if name.contains('*') {
+            return check.fail(&key("dead_letter"), "expected the name of one queue, without *");
+        }
+        if name != NO_DEAD_LETTERS {
+            queue_name(&key("dead_letter"), name, limits, check)?;
+        }
+        def.dead_letter = (name != NO_DEAD_LETTERS).then(|| name.as_str().into());
+    }
+    def.dead_letter_expired = raw.dead_letter_expired;
     Ok(def)
 }
 

@@ -2,6 +2,7 @@
 
 mod bridges;
 mod listeners;
+mod memory;
 mod shipped;
 
 use std::path::{Path, PathBuf};
@@ -46,6 +47,11 @@ impl Case {
 
     pub(super) fn listen(mut self, url: &str) -> Self {
         self.flags.listen.push(url.into());
+        self
+    }
+
+    pub(super) fn memory(mut self, bytes: u64) -> Self {
+        self.environment.memory_bytes = Some(bytes);
         self
     }
 
@@ -281,7 +287,7 @@ fn a_memory_sum_above_the_budget_is_refused_part_by_part() {
 fn the_data_folder_is_the_one_that_the_system_provides() {
     let folder = |root, variables: &[(&str, &str)]| {
         let variables = variables.iter().map(|(n, v)| ((*n).into(), (*v).into())).collect();
-        let environment = Environment { variables, root };
+        let environment = Environment { variables, root, memory_bytes: None };
         load(None, &environment, &Overrides::default()).unwrap().settings.data_dir
     };
     let state = ("STATE_DIRECTORY", "/var/lib/a:/var/lib/b");

@@ -117,11 +117,8 @@ fn every_example_loads() {
 fn the_systemd_unit_starts_what_the_command_line_offers() {
     let unit = include_str!("../../../config/system/tidegate.service");
     assert!(unit.contains("\nType=notify\n") && unit.contains("\nRestart=always\n"));
-    assert!(unit.contains("\nExecStart=/usr/local/bin/tidegate run --config /etc/tidegate/tidegate.toml\n"));
-    assert!(
-        !unit.lines().any(|line| line.starts_with("WatchdogSec")),
-        "the broker sends no watchdog notices"
-    );
+    assert!(unit.contains("\nExecStart=/usr/bin/tidegate run --config /etc/tidegate/tidegate.toml\n"));
+    assert!(unit.contains("\nWatchdogSec=60s\n") && unit.contains("\nUser=tidegate\n"));
 }
 
 proptest::proptest! {
