@@ -120,7 +120,9 @@ impl<'a> General<'a> {
                 &self.main,
                 "max_packet_size (not given)",
                 Verdict::Differs,
-                format!("{bounds}; limits.packet_max = {PACKET_BYTES_DEFAULT}: raise it if larger ones are sent"),
+                format!(
+                    "{bounds}; limits.packet_max = {PACKET_BYTES_DEFAULT}: raise it if larger ones are sent"
+                ),
             );
         }
         self.packet_bound(bound);
