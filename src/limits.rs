@@ -156,6 +156,8 @@ pub struct Limits {
     pub will_grace_secs: u32,
     /// Topic alias maximum that we announce to MQTT 5.0 clients.
     pub topic_aliases_max: u16,
+    /// Memory that checking one password may take, in bytes; 0: there are none to check.
+    pub hash_memory_bytes_max: u64,
     /// Milliseconds that a batch nobody waits for may linger in memory.
     pub store_linger_millis: u32,
     /// Milliseconds that a publisher's acknowledgement may be held, so that a message which all its consumers settle meanwhile
@@ -164,6 +166,9 @@ pub struct Limits {
 }
 
 const MIB: u64 = 1 << 20;
+
+/// Logins that wait, and passwords that are remembered as right; see [`Gate`](crate::access::Gate).
+const LOGINS_BYTES: u64 = 6 * MIB;
 
 impl Default for Limits {
     fn default() -> Self {
@@ -206,6 +211,7 @@ impl Default for Limits {
             disk_reserve_bytes: 64 * MIB,
             will_grace_secs: 30,
             topic_aliases_max: 32,
+            hash_memory_bytes_max: 0,
             store_linger_millis: 500,
             hold_millis: 0,
         }
@@ -221,7 +227,8 @@ impl Limits {
 
     /// The parts of [`memory_worst_case`](Self::memory_worst_case) with the names of their keys.
     #[must_use]
-    pub fn memory_parts(&self) -> [(&'static str, u64); 11] {
+    pub fn memory_parts(&self) -> [(&'static str, u64); 12] {
+        let logins = if self.hash_memory_bytes_max == 0 { 0 } else { LOGINS_BYTES };
         [
             ("connections (2 KiB each)", u64::from(self.connections_max) * CONNECTION_BYTES),
             ("sessions (1.25 KiB each)", u64::from(self.sessions_max) * SESSION_BYTES),
@@ -234,6 +241,7 @@ impl Limits {
             ("waiting for the store", self.store_queue_bytes_max),
             ("write-ahead ring (its messages)", self.ring_bytes * 2),
             ("store page cache", self.store_cache_bytes),
+            ("passwords being checked", self.hash_memory_bytes_max + logins),
         ]
     }
 }

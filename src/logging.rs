@@ -14,7 +14,7 @@ use tracing_subscriber::fmt::format::{Compact, Format, Writer};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, Layer, layer::SubscriberExt};
+use tracing_subscriber::{EnvFilter, Layer, Registry, layer::SubscriberExt, reload};
 
 use crate::settings::{LogFormat, LogSettings};
 
@@ -44,10 +44,59 @@ pub enum LogError {
 /// Keeps the log's thread alive; dropping it writes out what waits, for a second at most.
 pub struct LogGuard {
     dropped: ErrorCounter,
+    level: Option<LevelSwitch>,
     _worker: WorkerGuard,
 }
 
+/// Changes what is logged while the process runs.
+#[derive(Clone)]
+pub struct LevelSwitch {
+    handle: Option<reload::Handle<EnvFilter, Registry>>,
+    /// [`LEVEL_VARIABLE`], which wins over the configuration.
+    variable: Option<String>,
+}
+
+/// Directives that were checked.
+#[derive(Debug)]
+pub struct Directives {
+    filter: EnvFilter,
+    directives: String,
+}
+
+impl Directives {
+    /// As they were written.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.directives
+    }
+}
+
+impl LevelSwitch {
+    /// Checks directives; those of the environment win.
+    ///
+    /// # Errors
+    /// When they do not parse.
+    pub fn prepare(&self, directives: &str) -> Result<Directives, LogError> {
+        let directives = self.variable.as_deref().unwrap_or(directives);
+        Ok(Directives { filter: filter("log.level", directives)?, directives: directives.to_owned() })
+    }
+
+    /// Puts directives into force.
+    pub fn set(&self, level: Directives) {
+        if let Some(handle) = &self.handle {
+            // It fails only once the process has no log any more.
+            let _ = handle.reload(level.filter);
+        }
+    }
+}
+
 impl LogGuard {
+    /// What changes the level.
+    #[must_use]
+    pub fn level_switch(&self) -> LevelSwitch {
+        self.level.clone().unwrap_or(LevelSwitch { handle: None, variable: None })
+    }
+
     /// Lines that were dropped since the start.
     #[must_use]
     pub fn lines_dropped(&self) -> usize {
@@ -79,8 +128,10 @@ pub fn start(
         Some(directives) => filter(LEVEL_VARIABLE, directives)?,
         None => filter("log.level", &settings.level)?,
     };
-    let (lines, guard) = lines(io::stderr(), format);
+    let (lines, mut guard) = lines(io::stderr(), format);
     let layer = layer(format, io::stderr().is_terminal(), lines);
+    let (filter, handle) = reload::Layer::new(filter);
+    guard.level = Some(LevelSwitch { handle: Some(handle), variable: level.map(str::to_owned) });
     let subscriber = tracing_subscriber::registry().with(filter).with(layer);
     subscriber.try_init().map_err(|_| LogError::StartedBefore)?;
     Ok(guard)
@@ -158,7 +209,7 @@ fn lines(target: impl Write + Send + 'static, format: LogFormat) -> (Lines, LogG
     let builder = NonBlockingBuilder::default().lossy(true).thread_name("log");
     let (queue, worker) = builder.buffered_lines_limit(LINES_WAITING_MAX).finish(target);
     let dropped = queue.error_counter();
-    let guard = LogGuard { dropped: dropped.clone(), _worker: worker };
+    let guard = LogGuard { dropped: dropped.clone(), level: None, _worker: worker };
     (Lines { queue, dropped, reported: Arc::default(), format }, guard)
 }
 

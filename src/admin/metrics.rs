@@ -139,6 +139,7 @@ families! {
     "disconnects" COUNTER None, "Connections that ended", |s, out| out.one(s.traffic.disconnects);
     "connections" GAUGE None, "Connections open now", |s, out| out.one(s.traffic.connections);
     "auth_failures" COUNTER None, "Logins refused", |s, out| out.one(s.traffic.auth_failures);
+    "denied" COUNTER None, "Refused by logins and access rules, by what was asked for", |s, out| out.by("action", &s.traffic.denied);
     "malformed_packets" COUNTER None, "Packets that were no valid packets", |s, out| out.one(s.traffic.malformed);
 
     "sessions_connected" GAUGE None, "Sessions with a connection", |s, out| out.one(s.sessions.connected);
@@ -257,6 +258,7 @@ mod tests {
         let mut status = Status { version: "1".into(), uptime_ms: 1500, ..Status::default() };
         status.traffic.messages_in = [1, 2, 3];
         status.traffic.dropped.insert("expired".into(), 4);
+        status.traffic.denied.insert("login".into(), 5);
         for i in 0..QUEUES_LABELLED_MAX + 5 {
             let dropped = [("full".to_owned(), 1)].into();
             let name = format!("q{i}");
@@ -279,6 +281,7 @@ mod tests {
             "tidegate_uptime_seconds 1.5",
             r#"tidegate_received_messages_total{qos="1"} 2"#,
             r#"tidegate_dropped_messages_total{cause="expired"} 4"#,
+            r#"tidegate_denied_total{action="login"} 5"#,
             r#"tidegate_store_written_bytes_total{cause="ring"} 4096"#,
             r#"tidegate_queue_dropped_messages_total{queue="q0",cause="full"} 1"#,
             r#"tidegate_queue_oldest_age_seconds{queue="q0"} 0.25"#,

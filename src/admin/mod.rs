@@ -1,5 +1,6 @@
 //! The admin interface: health, metrics and status over HTTP, on a Unix socket beside the store and, if asked for, on a
-//! loopback TCP address. It reads and never changes anything, but for jobs of the store on the socket (see [`store`]).
+//! loopback TCP address. It reads and never changes anything, but for jobs of the store (see [`store`]) and reading the
+//! configuration again (see [`reload`]), both on the socket alone.
 //!
 //! It runs on the side thread's runtime and asks the driver for a [`Status`] through a bounded channel; a driver that does not
 //! answer in time is reported as not live and costs nothing else. Bounds: [`guard::CONNECTIONS_MAX`] connections for each
@@ -10,6 +11,7 @@ pub mod client;
 pub mod guard;
 mod http;
 pub mod metrics;
+pub mod reload;
 mod socket;
 pub mod status;
 pub mod store;
@@ -102,17 +104,26 @@ pub async fn serve(
     source: StatusSource,
     shutdown: watch::Receiver<bool>,
 ) -> io::Result<()> {
-    serve_with_store(options, source, None, shutdown).await
+    serve_with_owner(options, source, None, shutdown).await
 }
 
-/// As [`serve`], with the store's figures and jobs on the socket.
+/// What the owner of the process may ask for, on the socket.
+#[derive(Clone, Debug)]
+pub struct Owner {
+    /// The store's figures and jobs.
+    pub tools: StoreTools,
+    /// Reading the configuration again.
+    pub reloads: reload::ReloadSource,
+}
+
+/// As [`serve`], with what the owner may ask for on the socket.
 ///
 /// # Errors
 /// As [`serve`].
-pub async fn serve_with_store(
+pub async fn serve_with_owner(
     options: AdminOptions,
     source: StatusSource,
-    tools: Option<StoreTools>,
+    owner: Option<Owner>,
     shutdown: watch::Receiver<bool>,
 ) -> io::Result<()> {
     let local = socket::bind(&options.socket).await?;
@@ -122,7 +133,10 @@ pub async fn serve_with_store(
     };
     tracing::info!(socket = %options.socket.display(), http = ?options.http, "the admin interface is up");
     let router = http::router(source);
-    let owners = tools.map_or_else(|| router.clone(), |tools| router.clone().merge(store::router(tools)));
+    let owners = owner.map_or_else(
+        || router.clone(),
+        |owner| router.clone().merge(store::router(owner.tools)).merge(reload::router(owner.reloads)),
+    );
     let on_socket = serve_on(local, owners, shutdown.clone());
     let on_address = async {
         match remote {

@@ -116,6 +116,9 @@ pub struct Traffic {
     pub connections: u64,
     /// Logins refused for a wrong name, password or certificate.
     pub auth_failures: u64,
+    /// What access rules and logins refused, by what was asked for.
+    #[serde(default)]
+    pub denied: ByCause,
     /// Packets that were no valid packets.
     pub malformed: u64,
     /// Messages dropped, by cause.

@@ -10,6 +10,7 @@ use crate::settings::{effective_toml, memory_parts, memory_table};
 /// Prints the effective configuration as TOML, the memory sum in comments below it, warnings on standard error.
 pub fn check(args: &SettingsArgs) -> anyhow::Result<ExitCode> {
     let loaded = args.load()?;
+    loaded.settings.read_access()?;
     let mut text =
         String::from("# The effective configuration: every default and derived value written out.\n");
     text += &effective_toml(&loaded).context("cannot be shown")?;
@@ -20,7 +21,7 @@ pub fn check(args: &SettingsArgs) -> anyhow::Result<ExitCode> {
         text += &format!("#{line}\n");
     }
     say(&text)?;
-    for warning in &loaded.warnings {
+    for warning in loaded.warnings.iter().chain(&loaded.settings.access.exposed_files()) {
         eprintln!("tidegate: warning: {warning}");
     }
     Ok(ExitCode::SUCCESS)

@@ -3,9 +3,12 @@
 //! Exit codes: [`EXIT_FAILURE`] when something failed, [`EXIT_USAGE`] when the command line or the configuration is wrong and
 //! nothing was attempted, [`EXIT_INCOMPLETE`] when a configuration was taken over in part. Answers go to standard output, complaints and logs to standard error.
 
+mod acl;
 mod check;
 pub mod demo;
 mod import;
+mod passwd;
+mod reload;
 mod run;
 mod status;
 mod store;
@@ -33,6 +36,9 @@ Examples:
   tidegate check --config FILE        find mistakes before they matter
   tidegate import-mosquitto FILE      the equal configuration for a mosquitto.conf
   tidegate status                     queues, links and store of a running broker
+  tidegate passwd FILE USER           set a password
+  tidegate reload                     take up changed passwords, rules and certificates
+  tidegate acl explain ann c1 write sensors/a
 
 Every key of the configuration file can also be set by an environment variable (TIDEGATE__LIMITS__PACKET_MAX=2MiB) or \
 by a flag (--set limits.packet_max=2MiB). Flags win over variables, variables over files. Lists, such as bridges, stand \
@@ -58,6 +64,12 @@ enum Command {
     ImportMosquitto(import::ImportArgs),
     /// Shows in a minute, on this machine alone, what the broker promises.
     Demo(demo::DemoArgs),
+    /// Has a running broker read its configuration, passwords, rules and certificates again.
+    Reload(SettingsArgs),
+    /// Sets or deletes a password in a password file.
+    Passwd(passwd::PasswdArgs),
+    /// Says what a client may do, and why.
+    Acl(acl::AclArgs),
     /// Shows queues, links and store of a running broker.
     Status(status::StatusArgs),
     /// Figures, check, compaction and backup of the store, with a running broker or without.
@@ -103,6 +115,9 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::check(&args),
         Command::ImportMosquitto(args) => import::import(&args),
         Command::Demo(args) => demo::run(args),
+        Command::Reload(args) => reload::reload(&args),
+        Command::Passwd(args) => passwd::passwd(&args),
+        Command::Acl(args) => acl::acl(&args),
         Command::Status(args) => status::status(&args),
         Command::Store(args) => store::store(&args),
     };

@@ -1,20 +1,26 @@
 //! `tidegate run`.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use super::{EXIT_FAILURE, SettingsArgs};
+use crate::driver::Reload;
 use crate::settings::{Loaded, memory_parts, memory_sum};
 use crate::{driver, logging};
 
 /// Loads the settings, starts the log, serves. Failures after the log's start are told there, in its format.
 pub fn run(args: &SettingsArgs) -> anyhow::Result<ExitCode> {
     let loaded = args.load()?;
+    let access = loaded.settings.read_access()?;
     let variable = |name: &str| std::env::var(name).ok();
     let level = variable(logging::LEVEL_VARIABLE);
     let journal = variable("JOURNAL_STREAM");
-    let _log = logging::start(&loaded.settings.log, level.as_deref(), journal.as_deref())?;
+    let log = logging::start(&loaded.settings.log, level.as_deref(), journal.as_deref())?;
     announce(&loaded);
-    if let Err(error) = driver::run(loaded.settings) {
+    loaded.settings.access.exposed_files().iter().for_each(|warning| tracing::warn!("{warning}"));
+    let again = args.clone();
+    let reload = Reload { load: Arc::new(move || again.load()), log: log.level_switch() };
+    if let Err(error) = driver::run(loaded.settings, access, reload) {
         tracing::error!("stopped: {error:#}");
         return Ok(ExitCode::from(EXIT_FAILURE));
     }

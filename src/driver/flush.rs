@@ -58,6 +58,9 @@ fn round(shell: &Rc<Shell>) {
             resume.notify_one();
         }
     }
+    if hub.has_login_jobs() {
+        shell.logins.notify_one();
+    }
     if hub.broker().holds_batch() || hub.next_deadline().is_some_and(|at| at <= now.mono) {
         shell.tick.notify_one();
     }

@@ -7,7 +7,9 @@
 mod accept;
 mod connection;
 mod flush;
+mod logins;
 mod ports;
+mod reload;
 mod shell;
 mod side;
 mod signals;
@@ -18,6 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use ring::rand::{SecureRandom, SystemRandom};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{Notify, mpsc, watch};
 use tracing::{error, info, warn};
@@ -25,12 +28,15 @@ use tracing::{error, info, warn};
 use crate::admin;
 use crate::bridge::LinkClock;
 use crate::broker::Broker;
+use crate::driver::reload::Reloader;
 use crate::driver::shell::{Clock, Shell};
 use crate::driver::side::SideParts;
-use crate::net::hub::Hub;
+use crate::net::hub::{Access, Hub};
 use crate::settings::Settings;
 use crate::store::{Store, StoreOptions};
 use crate::time::{Timeline, Wall};
+
+pub use reload::{Load, Reload};
 
 /// How long clients get to take their last bytes at shutdown.
 const GOODBYE_MAX: Duration = Duration::from_secs(3);
@@ -41,17 +47,17 @@ const PORT_REQUESTS_MAX: usize = 16;
 ///
 /// # Errors
 /// When it cannot start (a port in use, a store in use or of a newer version) or the store fails while it runs.
-pub fn run(settings: Settings) -> anyhow::Result<()> {
+pub fn run(settings: Settings, access: Access, reload: Reload) -> anyhow::Result<()> {
     signals::raise_descriptor_limit();
     signals::abort_on_panic();
     let runtime = Builder::new_current_thread()
         .enable_all()
         .thread_name("blocking")
         .build_local(LocalOptions::default())?;
-    runtime.block_on(serve(settings))
+    runtime.block_on(serve(settings, access, reload))
 }
 
-async fn serve(settings: Settings) -> anyhow::Result<()> {
+async fn serve(settings: Settings, access: Access, reload: Reload) -> anyhow::Result<()> {
     let started = Instant::now();
     let listeners = accept::bind(&settings.listeners)?;
     let wake = Arc::new(Notify::new());
@@ -71,29 +77,37 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     info!(queues, messages = waiting, millis = started.elapsed().as_millis() as u64, "store open");
 
     let tools = store.tools();
-    let hub = Hub::new(broker, settings.limits.clone());
+    let mut hub = Hub::new(broker, settings.limits.clone());
+    hub.set_login_seed(&random_seed()?);
+    hub.set_access(access, clock.now());
     let shell = Rc::new(Shell::new(hub, store, clock, settings.limits.store_queue_bytes_max));
     let (port_tx, port_rx) = mpsc::channel(PORT_REQUESTS_MAX);
     let (source, status_rx) = admin::status_channel();
+    let (reloads, requests) = admin::reload::reload_channel();
     let (stop_tx, stop) = watch::channel(false);
-    let parts = SideParts { ports: port_tx, tools, source, stop, clock: LinkClock { started, timeline } };
+    let parts =
+        SideParts { ports: port_tx, tools, source, reloads, stop, clock: LinkClock { started, timeline } };
     let side = side::start(&settings, parts).context("the side thread could not start")?;
     let reporter = status::Reporter::new(&settings, side.links(), set_aside);
 
     tokio::task::spawn_local(flush::run(Rc::clone(&shell)));
     tokio::task::spawn_local(flush::timers(Rc::clone(&shell)));
     tokio::task::spawn_local(flush::store_events(Rc::clone(&shell), wake));
+    tokio::task::spawn_local(logins::serve(Rc::clone(&shell)));
     tokio::task::spawn_local(ports::serve(Rc::clone(&shell), port_rx));
     tokio::task::spawn_local(status::serve(Rc::clone(&shell), reporter, status_rx));
     let accepting: Vec<_> = listeners
         .into_iter()
         .map(|listener| tokio::task::spawn_local(accept::run(Rc::clone(&shell), listener)))
         .collect();
+    let hangups = Rc::new(Notify::new());
+    let reloader = Reloader { reload, requests, hangups: Rc::clone(&hangups), started_with: settings };
+    tokio::task::spawn_local(reloader.serve(Rc::clone(&shell)));
     signals::notify_ready();
     tokio::task::spawn_local(signals::feed_watchdog());
 
     let ended = tokio::select! {
-        name = signals::wait_for_stop() => { info!(signal = name, "stopping"); Ok(()) }
+        name = signals::wait_for_stop(&hangups) => { info!(signal = name, "stopping"); Ok(()) }
         reason = shell.failed() => Err(anyhow::anyhow!("the store failed and nothing can be acknowledged any more: {reason}. Restart after the disk is in order: everything acknowledged is in the file")),
     };
     signals::notify_stopping();
@@ -108,6 +122,13 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         warn!("stopped after a failure of the store");
     }
     ended
+}
+
+/// What nobody can guess.
+fn random_seed() -> anyhow::Result<[u8; 32]> {
+    let mut seed = [0; 32];
+    let filled = SystemRandom::new().fill(&mut seed);
+    filled.map_err(|_| anyhow::anyhow!("the system has no random bytes to give")).map(|()| seed)
 }
 
 /// Milliseconds since the Unix epoch; 0 for a date before it. The standard library's clock ends in 2038 where the C library

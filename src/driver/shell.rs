@@ -76,6 +76,8 @@ pub struct Shell {
     pub room: Notify,
     /// The next deadline may have moved to the front.
     pub tick: Notify,
+    /// Logins wait to be checked.
+    pub logins: Notify,
     /// By the slot number in the identifier; an entry counts only if the whole identifier fits.
     peers: RefCell<Vec<Option<Place>>>,
     store: RefCell<Option<Store>>,
@@ -96,6 +98,7 @@ impl Shell {
             drained: Notify::new(),
             room: Notify::new(),
             tick: Notify::new(),
+            logins: Notify::new(),
             peers: RefCell::new(Vec::new()),
             store: RefCell::new(Some(store)),
             failure: RefCell::new(None),

@@ -9,7 +9,8 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{oneshot, watch};
 use tracing::{error, warn};
 
-use crate::admin::{self, AdminOptions, StatusSource};
+use crate::admin::reload::ReloadSource;
+use crate::admin::{self, AdminOptions, Owner, StatusSource};
 use crate::bridge::{LinkClock, LinkConfig, LinkStatus, run_link};
 use crate::port::PortRequests;
 use crate::settings::Settings;
@@ -34,6 +35,8 @@ pub struct SideParts {
     pub tools: StoreTools,
     /// Where the admin interface gets its snapshots.
     pub source: StatusSource,
+    /// Where the admin interface asks for the configuration to be read again.
+    pub reloads: ReloadSource,
     /// Becomes true when everything is to stop.
     pub stop: watch::Receiver<bool>,
     /// For the links' timers.
@@ -78,11 +81,12 @@ async fn run(
     for (config, status) in configs.into_iter().zip(statuses) {
         tasks.spawn_local(run_link(config, parts.ports.clone(), status, parts.clock, parts.stop.clone()));
     }
-    let (source, tools, mut stop) = (parts.source, Some(parts.tools), parts.stop);
+    let (source, mut stop) = (parts.source, parts.stop);
+    let owner = Owner { tools: parts.tools, reloads: parts.reloads };
     let shutdown = stop.clone();
     tasks.spawn_local(async move {
         let socket = admin.socket.clone();
-        if let Err(error) = admin::serve_with_store(admin, source, tools, shutdown).await {
+        if let Err(error) = admin::serve_with_owner(admin, source, Some(owner), shutdown).await {
             error!(%error, socket = %socket.display(), "the admin interface is not available; clients are served all the same");
         }
     });

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use sd_notify::NotifyState;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
 use tracing::{error, info, warn};
 
 /// Signs of life within the service manager's patience.
@@ -11,8 +12,8 @@ const WATCHDOG_BEATS: u32 = 3;
 /// Shortest time between two of them.
 const WATCHDOG_BEAT_MIN: Duration = Duration::from_millis(10);
 
-/// Waits for SIGTERM or SIGINT; says which it was. SIGHUP is noted and ignored.
-pub async fn wait_for_stop() -> &'static str {
+/// Waits for SIGTERM or SIGINT; says which it was. SIGHUP is passed on to `hangups`.
+pub async fn wait_for_stop(hangups: &Notify) -> &'static str {
     let (Ok(mut term), Ok(mut int), Ok(mut hup)) =
         (signal(SignalKind::terminate()), signal(SignalKind::interrupt()), signal(SignalKind::hangup()))
     else {
@@ -25,7 +26,7 @@ pub async fn wait_for_stop() -> &'static str {
         tokio::select! {
             _ = term.recv() => return "SIGTERM",
             _ = int.recv() => return "SIGINT",
-            _ = hup.recv() => info!("SIGHUP ignored: restart to read the configuration again"),
+            _ = hup.recv() => hangups.notify_one(),
         }
     }
 }

@@ -195,7 +195,14 @@ fn traffic(hub: &Hub) -> Traffic {
         connects: stats.connects,
         disconnects: seen.closed,
         connections: hub.connections() as u64,
-        auth_failures: stats.connects_refused,
+        auth_failures: stats.connects_refused + seen.denied_logins,
+        denied: causes([
+            ("login", seen.denied_logins),
+            ("publish", stats.denied_publishes),
+            ("subscribe", stats.denied_subscribes),
+            ("deliver", stats.dropped_denied),
+            ("login_ended", stats.logins_ended),
+        ]),
         malformed: seen.malformed + seen.packet_too_large,
         dropped,
     }
@@ -220,6 +227,7 @@ fn queues(broker: &Broker, wall: Wall) -> (Vec<QueueStatus>, QueueTotals) {
             oldest_age_ms: queue.waiting_since.map(|since| wall.millis_since(since)),
             spilled: queue.spilled,
             dropped: causes([
+                ("denied", queue.counters.denied),
                 ("expired", queue.counters.expired),
                 ("queue_full_oldest", queue.counters.dropped_oldest),
                 ("queue_full_newest", queue.counters.dropped_new),

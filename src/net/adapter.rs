@@ -1,6 +1,6 @@
 //! What every protocol adapter tells the hub.
 
-use crate::broker::api::ClientCommand;
+use crate::broker::api::{ClientCommand, ConnectRequest};
 
 /// What the front of the input was.
 #[derive(Debug)]
@@ -11,6 +11,15 @@ pub enum Step {
         used: usize,
         /// What it says.
         command: ClientCommand,
+    },
+    /// The client wants to log in: whoever it is, the request goes on to the broker once that is known.
+    Login {
+        /// The packet's length.
+        used: usize,
+        /// What it presents.
+        credentials: Credentials,
+        /// What it asks for.
+        request: Box<ConnectRequest>,
     },
     /// A packet that was answered here.
     Answered {
@@ -26,6 +35,15 @@ pub enum Step {
     Blocked,
     /// The conversation is over: the peer misbehaved or was refused.
     End,
+}
+
+/// What a client presents to prove who it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Credentials {
+    /// The user name.
+    pub user: Option<Box<str>>,
+    /// The password, or a token.
+    pub password: Option<Box<[u8]>>,
 }
 
 /// How an event was put into the outbox.

@@ -27,6 +27,9 @@ pub struct Traffic {
     pub malformed: u64,
     /// Connections whose packet was larger than allowed.
     pub packet_too_large: u64,
+    /// Logins refused: nothing presented, or something wrong.
+    #[serde(default)]
+    pub denied_logins: u64,
     /// Connections that did not log in in time.
     pub login_timeouts: u64,
     /// Connections that were silent for too long.

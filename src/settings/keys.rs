@@ -4,8 +4,8 @@ use serde::de::{DeserializeOwned, Deserializer, Error, Visitor, value::Error as 
 use serde::forward_to_deserialize_any;
 
 use super::raw::{
-    Raw, RawAdmin, RawBridge, RawDurability, RawLimits, RawListener, RawLog, RawQueue, RawQueueDef,
-    RawQueueRule, RawRule, RawStore,
+    Raw, RawAccess, RawAdmin, RawBridge, RawDurability, RawJwt, RawLimits, RawListener, RawLog, RawQueue,
+    RawQueueDef, RawQueueRule, RawRule, RawStore,
 };
 
 /// A place in the file that holds keys.
@@ -39,6 +39,8 @@ pub fn section(path: &str) -> Option<Section> {
         "queue_def" => Section::List(fields_of::<RawQueueDef>()),
         "bridge" => Section::List(fields_of::<RawBridge>()),
         "bridge.out" | "bridge.in" => Section::List(fields_of::<RawRule>()),
+        "access" => Section::Table(fields_of::<RawAccess>()),
+        "jwt" => Section::Table(fields_of::<RawJwt>()),
         "admin" => Section::Table(fields_of::<RawAdmin>()),
         "log" => Section::Table(fields_of::<RawLog>()),
         _ => return None,

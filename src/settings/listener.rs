@@ -103,6 +103,8 @@ pub struct Listener {
     pub trailing_lf: bool,
     /// Connections of this listener; `None`: bounded by those of all listeners alone.
     pub connections_max: Option<u32>,
+    /// Clients may come in that present nothing.
+    pub anonymous: bool,
 }
 
 impl Listener {

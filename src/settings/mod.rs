@@ -5,6 +5,7 @@
 //! flags `--data-dir` and `--listen`. A key that does not exist, or that this build cannot honour, is an error with its
 //! place; nothing is ignored.
 
+mod access;
 mod keys;
 mod listener;
 mod load;
@@ -24,6 +25,7 @@ use crate::admin::AdminOptions;
 use crate::bridge::LinkConfig;
 use crate::limits::Limits;
 
+pub use access::{ACCESS_FILE_BYTES_MAX, AccessSettings, JwtSettings};
 pub(crate) use keys::nearest;
 pub use listener::{CertificateUser, ClientCertificate, Endpoint, Listener, ListenerTls, Transport};
 pub use load::{Environment, Loaded, Overrides, load};
@@ -82,6 +84,8 @@ pub struct Settings {
     pub limits: Limits,
     /// Links to upstream brokers.
     pub bridges: Vec<LinkConfig>,
+    /// Who may do what.
+    pub access: AccessSettings,
     /// The admin interface.
     pub admin: AdminSettings,
     /// Logs.

@@ -26,6 +26,8 @@ pub struct Raw {
     pub queue_def: Vec<RawQueueDef>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub bridge: Vec<RawBridge>,
+    pub access: RawAccess,
+    pub jwt: RawJwt,
     pub admin: RawAdmin,
     pub log: RawLog,
 }
@@ -53,6 +55,8 @@ pub enum RawCertificateUser {
 #[serde(default, deny_unknown_fields)]
 pub struct RawListener {
     pub url: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allow_anonymous: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow_anonymous_remote: Option<String>,
     pub connections_max: Bound<Count>,
@@ -240,6 +244,77 @@ pub struct RawRule {
     pub retain: bool,
 }
 
+/// What holds where no rule does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RawDefault {
+    #[default]
+    Deny,
+    Allow,
+}
+
+/// Whose a session is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RawSessions {
+    #[default]
+    OfUser,
+    OfAnyone,
+}
+
+/// `[access]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawAccess {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub password_file: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub acl_file: Option<PathBuf>,
+    pub default: RawDefault,
+    pub sessions: RawSessions,
+    pub failures_per_minute: Count,
+    pub hash_memory_max: Size,
+}
+
+/// How tokens are signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RawAlgorithm {
+    #[serde(rename = "HS256")]
+    Hs256,
+    #[serde(rename = "RS256")]
+    Rs256,
+    #[serde(rename = "ES256")]
+    Es256,
+}
+
+impl RawAlgorithm {
+    /// As tokens write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Hs256 => "HS256",
+            Self::Rs256 => "RS256",
+            Self::Es256 => "ES256",
+        }
+    }
+}
+
+/// `[jwt]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawJwt {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub algorithm: Option<RawAlgorithm>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_file: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub issuer: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub audience: Option<String>,
+    pub user_claim: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub acl_claim: Option<String>,
+}
+
 /// `[admin]`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -272,6 +347,7 @@ impl Default for RawListener {
     fn default() -> Self {
         Self {
             url: String::new(),
+            allow_anonymous: None,
             allow_anonymous_remote: None,
             connections_max: Bound(None),
             proxy_protocol: false,
@@ -398,6 +474,32 @@ impl Default for RawRule {
             remote_prefix: rule.remote_prefix,
             qos: Count(rule.qos as u64),
             retain: rule.retain,
+        }
+    }
+}
+
+impl Default for RawAccess {
+    fn default() -> Self {
+        Self {
+            password_file: None,
+            acl_file: None,
+            default: RawDefault::Deny,
+            sessions: RawSessions::OfUser,
+            failures_per_minute: Count(20),
+            hash_memory_max: Size(32 << 20),
+        }
+    }
+}
+
+impl Default for RawJwt {
+    fn default() -> Self {
+        Self {
+            algorithm: None,
+            key_file: None,
+            issuer: None,
+            audience: None,
+            user_claim: "sub".into(),
+            acl_claim: None,
         }
     }
 }

@@ -4,6 +4,7 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod access;
 mod disk;
 mod expiry;
 mod flow;

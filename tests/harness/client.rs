@@ -86,7 +86,7 @@ impl Client {
         Ok(Self { stream, version, connack: Connack::default(), unread, inbox, last_id: 0 })
     }
 
-    pub(super) fn await_connack(&mut self) -> io::Result<()> {
+    pub fn await_connack(&mut self) -> io::Result<()> {
         match self.packet()? {
             Packet::Connack(connack) => self.connack = connack,
             other => return Err(io::Error::other(format!("{other:?} instead of CONNACK"))),

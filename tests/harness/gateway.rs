@@ -38,7 +38,7 @@ pub fn free_port() -> u16 {
 }
 
 /// The program under test: built with the tests, or named by `TIDEGATE_BIN`.
-fn program() -> PathBuf {
+pub fn program() -> PathBuf {
     std::env::var_os("TIDEGATE_BIN").map_or_else(|| env!("CARGO_BIN_EXE_tidegate").into(), PathBuf::from)
 }
 
@@ -75,7 +75,7 @@ impl GatewayOptions {
         self
     }
 
-    /// Contents of the configuration file.
+    /// Contents of the configuration file; `{port}` in it is the port that is listened on.
     pub fn config(mut self, toml: &str) -> Self {
         self.config = Some(toml.into());
         self
@@ -172,6 +172,7 @@ impl Gateway {
         command.arg("--listen").arg(format!("mqtt://127.0.0.1:{port}"));
         if let Some(toml) = &self.options.config {
             let file = self.folder().join("tidegate.toml");
+            let toml = toml.replace("{port}", &port.to_string());
             std::fs::write(&file, toml).expect("the temporary folder can be written");
             command.arg("--config").arg(file);
         }
@@ -208,7 +209,8 @@ impl Gateway {
         let deadline = Deadline::after(PATIENCE);
         let probe = Login::fresh(Version::V311, "harness-probe");
         loop {
-            match probe.open(self.address()) {
+            // A refusal is an answer too.
+            match probe.ask(self.address()) {
                 Ok(client) => return drop(client.disconnect()),
                 Err(error) => {
                     assert!(!deadline.is_over(), "the gateway does not serve: {error}\n{}", self.log_end())
@@ -242,6 +244,19 @@ impl Gateway {
         let mut child = self.child.take().expect("the gateway runs");
         child.kill().expect("own children can be killed");
         child.wait().expect("own children can be waited for")
+    }
+
+    /// SIGHUP.
+    pub fn signal_reload(&self) {
+        kill_process(self.pid(), Signal::HUP).expect("own children can be signalled");
+    }
+
+    /// A command of the program with this gateway's configuration, for example `reload`; its arguments come before.
+    pub fn run(&self, arguments: &[&str]) -> Stopped {
+        let data = self.folder().join("data").display().to_string();
+        let config = self.folder().join("tidegate.toml").display().to_string();
+        let own = ["--data-dir", &data, "--config", &config];
+        run_program(&[arguments, &own[..]].concat(), self.folder())
     }
 
     /// SIGTERM without waiting.

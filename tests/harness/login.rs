@@ -51,6 +51,8 @@ pub struct Login {
     pub packet_max: Option<u32>,
     pub aliases: Option<u16>,
     pub receive_buffer: Option<usize>,
+    pub user: Option<String>,
+    pub password: Option<Vec<u8>>,
 }
 
 impl Login {
@@ -67,6 +69,8 @@ impl Login {
             packet_max: None,
             aliases: None,
             receive_buffer: None,
+            user: None,
+            password: None,
         }
     }
 
@@ -103,6 +107,11 @@ impl Login {
         Self { aliases: Some(count), ..self }
     }
 
+    /// A user name and a password, or a token.
+    pub fn user(self, user: &str, password: impl AsRef<[u8]>) -> Self {
+        Self { user: Some(user.into()), password: Some(password.as_ref().to_vec()), ..self }
+    }
+
     /// A small receive buffer of the socket makes a client that does not read felt early.
     pub fn receive_buffer(self, bytes: usize) -> Self {
         Self { receive_buffer: Some(bytes), ..self }
@@ -135,8 +144,8 @@ impl Login {
             keep_alive: self.keep_alive,
             client_id: &self.id,
             will,
-            user_name: None,
-            password: None,
+            user_name: self.user.as_deref(),
+            password: self.password.as_deref(),
             properties: properties.as_slice(),
         };
         let mut out = Vec::new();

@@ -17,7 +17,7 @@ mod wait;
 
 pub use client::{Client, Filter, SHORT};
 pub use disk::Disk;
-pub use gateway::{Gateway, GatewayOptions, Stopped, free_port, run_program};
+pub use gateway::{Gateway, GatewayOptions, Stopped, free_port, program, run_program};
 pub use ledger::{Ledger, Taken};
 pub use login::{Login, Will};
 pub use packet::{Connack, Message, Packet};

@@ -8,6 +8,7 @@ use crate::{caught, finding, hold};
 /// thread. Of `protocols/` the sources alone.
 const PURE: [&str; 14] = [
     "protocols/",
+    "src/access/",
     "src/bridge/link",
     "src/bridge/rules",
     "src/broker/",

@@ -37,7 +37,7 @@ impl Hub {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Mono> {
         let mine = self.deadlines.peek().map(|Reverse((at, _))| *at);
-        [mine, self.broker.next_deadline()].into_iter().flatten().min()
+        [mine, self.broker.next_deadline(), self.logins.next_end()].into_iter().flatten().min()
     }
 
     /// Time has passed.
@@ -50,6 +50,7 @@ impl Hub {
                 self.deadline_passed(key, at, now);
             }
         }
+        self.end_expired_logins(now);
         self.broker.tick(now);
         self.finish_turn(now);
     }

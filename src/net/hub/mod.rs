@@ -8,11 +8,14 @@
 //! connection's last command (goodbye, loss, or the broker's `Close`) none of its input is heard.
 
 mod deadlines;
+mod logins;
 mod output;
 mod peer;
 #[cfg(test)]
 mod tests;
 mod turn;
+
+pub use logins::Access;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -24,7 +27,8 @@ use slab::Slab;
 use crate::broker::api::{ClientCommand, ClientEvent, CloseReason, ConnId};
 use crate::broker::{Broker, Effect};
 use crate::limits::Limits;
-use crate::net::adapter::{Encoded, Step};
+use crate::net::adapter::{Credentials, Encoded, Step};
+use crate::net::hub::logins::Logins;
 use crate::net::hub::peer::Peer;
 use crate::net::origin::{Origin, Protocol};
 use crate::net::outbox::{BufferPool, Outbox};
@@ -115,6 +119,7 @@ pub struct Hub {
     unblocked: Vec<ConnId>,
     loads: Vec<PageRequest>,
     deadlines: BinaryHeap<Reverse<(Mono, ConnId)>>,
+    logins: Logins,
     /// Nothing was read until shortly before: silence does not count yet.
     excused: Mono,
     turn_congested: bool,
@@ -144,6 +149,7 @@ impl Hub {
             unblocked: Vec::new(),
             loads: Vec::new(),
             deadlines: BinaryHeap::new(),
+            logins: Logins::new(),
             excused: Mono(0),
             turn_congested: false,
             holding_up: 0,
@@ -320,6 +326,14 @@ impl Hub {
             self.flush_answers(key);
             let slot = &mut self.slots[key];
             match step {
+                Step::Command { used, command: ClientCommand::Connect(request) } => {
+                    at += used;
+                    self.log_in(key, Credentials::default(), request, now);
+                }
+                Step::Login { used, credentials, request } => {
+                    at += used;
+                    self.log_in(key, credentials, request, now);
+                }
                 Step::Command { used, command } => {
                     at += used;
                     if self.obey(key, command, now) {
@@ -408,6 +422,7 @@ impl Hub {
     /// Nothing more is read from the connection, and the broker is told that it is lost.
     fn end_unasked(&mut self, key: usize, now: Now) {
         self.forget_input(key);
+        self.forget_login(self.slots[key].id);
         let slot = &mut self.slots[key];
         slot.ending = true;
         let (id, attached) = (slot.id, std::mem::take(&mut slot.attached));
@@ -430,6 +445,7 @@ impl Hub {
     /// The socket is closed: the connection is forgotten.
     pub fn closed(&mut self, id: ConnId, now: Now) {
         let Some(key) = self.key(id) else { return };
+        self.forget_login(id);
         let mut slot = self.slots.remove(key);
         self.traffic.closed += 1;
         self.outbox_bytes -= slot.outbox.len() as u64;

@@ -15,7 +15,7 @@ use crate::broker::api::{
     SubscribeFilter, SubscribeOptions, Will,
 };
 use crate::message::{Message, MessageHead, Properties, SHARE_BYTES_MIN};
-use crate::net::adapter::Step;
+use crate::net::adapter::{Credentials, Step};
 use crate::net::traffic::Traffic;
 use crate::time::{Now, Wall};
 
@@ -63,7 +63,13 @@ impl Adapter {
                 filters: unsubscribe.filters.iter().map(Box::from).collect(),
             },
             Event::Connect(connect) => match self.connect(&connect) {
-                Some(request) => ClientCommand::Connect(Box::new(request)),
+                Some(request) => {
+                    let credentials = Credentials {
+                        user: connect.user_name.map(Box::from),
+                        password: connect.password.map(Box::from),
+                    };
+                    return Step::Login { used, credentials, request: Box::new(request) };
+                }
                 None => {
                     self.connection.refuse(answers, ReasonCode::BadAuthenticationMethod, ());
                     return Step::End;

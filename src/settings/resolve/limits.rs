@@ -52,6 +52,7 @@ fn each_alone(l: &RawLimits, s: &RawStore, raw: &Raw, check: &Check<'_>) -> Resu
     let c = check;
     let queue = queue(&raw.queue, c)?;
     Ok(Limits {
+        hash_memory_bytes_max: 0,
         connections_max: c.count("limits.connections_max", l.connections_max, 1..=1_000_000)?,
         sessions_max: c.count("limits.sessions_max", l.sessions_max, 1..=10_000_000)?,
         session_expiry_max_secs: match l.session_expiry_max.0 {

@@ -17,7 +17,11 @@ const LISTENERS_MAX: usize = 16;
 const DEFAULT_LISTENER: &str = "mqtt://127.0.0.1:1883";
 
 /// All listeners; the default one if there is none.
-pub fn listeners(raw: &mut Vec<RawListener>, check: &Check<'_>) -> Result<Vec<Listener>, SettingsError> {
+pub fn listeners(
+    raw: &mut Vec<RawListener>,
+    authenticates: bool,
+    check: &Check<'_>,
+) -> Result<Vec<Listener>, SettingsError> {
     if raw.is_empty() {
         raw.push(RawListener { url: DEFAULT_LISTENER.into(), ..RawListener::default() });
     }
@@ -28,9 +32,10 @@ pub fn listeners(raw: &mut Vec<RawListener>, check: &Check<'_>) -> Result<Vec<Li
     let mut listeners: Vec<Listener> = Vec::with_capacity(raw.len());
     for (index, raw) in raw.iter_mut().enumerate() {
         let at = At { at: format!("listener[{index}]"), check };
-        let listener = listener(raw, &at)?;
+        let mut listener = listener(raw, &at)?;
         at.implemented(&listener)?;
-        at.may_be_reached(raw, &listener)?;
+        at.may_be_reached(raw, &listener, authenticates)?;
+        listener.anonymous = at.takes_anonymous(raw, &listener, authenticates)?;
         at.beside_others(&listener, &listeners)?;
         listeners.push(listener);
     }
@@ -57,6 +62,7 @@ fn listener(raw: &mut RawListener, at: &At<'_>) -> Result<Listener, SettingsErro
         proxy_protocol: raw.proxy_protocol,
         trailing_lf: raw.trailing_lf,
         connections_max,
+        anonymous: false,
     })
 }
 
@@ -164,7 +170,12 @@ impl At<'_> {
     }
 
     /// This build has no authentication but by certificates, so an address beyond this machine needs the operator's explicit word.
-    fn may_be_reached(&self, raw: &RawListener, listener: &Listener) -> Result<(), SettingsError> {
+    fn may_be_reached(
+        &self,
+        raw: &RawListener,
+        listener: &Listener,
+        authenticates: bool,
+    ) -> Result<(), SettingsError> {
         let by_certificate =
             listener.tls.as_ref().is_some_and(|tls| tls.client_certificate == ClientCertificate::Required);
         match (raw.allow_anonymous_remote.as_deref(), &listener.endpoint) {
@@ -173,16 +184,56 @@ impl At<'_> {
                 "allow_anonymous_remote",
                 format!("expected exactly the words \"{ANYONE_MAY_CONNECT}\""),
             ),
-            (None, Endpoint::Ip(addr)) if !addr.ip().is_loopback() && !by_certificate => self.fail(
-                "url",
-                format!(
-                    "{addr} can be reached from other machines and this build does not authenticate clients; listen on \
-                     127.0.0.1, or put this line into the listener's section of the configuration file: \
-                     allow_anonymous_remote = \"{ANYONE_MAY_CONNECT}\""
-                ),
-            ),
+            (None, Endpoint::Ip(addr))
+                if !addr.ip().is_loopback() && !by_certificate && !authenticates =>
+            {
+                self.fail(
+                    "url",
+                    format!(
+                        "{addr} can be reached from other machines and clients are not authenticated; set \
+                         `access.password_file`, listen on 127.0.0.1, or put this line into the listener's section of the \
+                         configuration file: allow_anonymous_remote = \"{ANYONE_MAY_CONNECT}\""
+                    ),
+                )
+            }
             (None, _) => Ok(()),
         }
+    }
+
+    /// Whether clients may come in that present nothing: where nobody else could, or where it is said.
+    fn takes_anonymous(
+        &self,
+        raw: &mut RawListener,
+        listener: &Listener,
+        authenticates: bool,
+    ) -> Result<bool, SettingsError> {
+        let asks_certificate = listener.tls.as_ref().map(|tls| tls.client_certificate);
+        let remote = listener.addr().is_some_and(|addr| !addr.ip().is_loopback());
+        let takes = match raw.allow_anonymous {
+            _ if raw.allow_anonymous_remote.is_some() => true,
+            Some(true) if remote && asks_certificate != Some(ClientCertificate::Required) => {
+                return self.fail(
+                    "allow_anonymous",
+                    format!(
+                        "the listener can be reached from other machines; if anybody may use it, write instead: \
+                         allow_anonymous_remote = \"{ANYONE_MAY_CONNECT}\""
+                    ),
+                );
+            }
+            Some(false)
+                if !authenticates
+                    && !asks_certificate.is_some_and(|asks| asks != ClientCertificate::None) =>
+            {
+                return self.fail(
+                    "allow_anonymous",
+                    "lets nobody in, since clients cannot prove who they are; set `access.password_file` too",
+                );
+            }
+            Some(said) => said,
+            None => !authenticates,
+        };
+        raw.allow_anonymous = Some(takes);
+        Ok(takes)
     }
 
     fn beside_others(&self, listener: &Listener, others: &[Listener]) -> Result<(), SettingsError> {

@@ -1,5 +1,6 @@
 //! From the merged file to checked values. Every complaint names the key and the place that set it.
 
+mod access;
 mod bridge;
 mod limits;
 mod listener;
@@ -41,10 +42,14 @@ pub fn resolve(
     environment: &Environment,
 ) -> Result<Resolved, SettingsError> {
     let check = Check { origins };
-    let listeners = listener::listeners(&mut raw.listener, &check)?;
+    let access = access::access(&mut raw.access, &mut raw.jwt, &check)?;
+    let listeners = listener::listeners(&mut raw.listener, access.authenticates(), &check)?;
     let data_dir = data_dir(&mut raw.store, &check, environment)?;
     let store_path = data_dir.join(store_file(&raw.store, &check)?);
-    let limits = limits::limits(&mut raw, environment.memory_bytes, &check)?;
+    let mut limits = limits::limits(&mut raw, environment.memory_bytes, &check)?;
+    if access.password_file.is_some() {
+        limits.hash_memory_bytes_max = access.hash_memory_bytes_max;
+    }
     let mut warnings = Vec::new();
     let around = bridge::Surroundings { check: &check, limits: &limits, listeners: &listeners };
     let bridges = bridge::bridges(&mut raw.bridge, &around, &mut warnings)?;
@@ -52,7 +57,7 @@ pub fn resolve(
     warnings.extend(memory::doubt(&limits, &bridges, &raw, environment.memory_bytes));
     let admin = admin(&mut raw.admin, &data_dir, &check)?;
     let log = log(&raw.log, &check)?;
-    let settings = Settings { listeners, data_dir, store_path, limits, bridges, admin, log };
+    let settings = Settings { listeners, data_dir, store_path, limits, bridges, access, admin, log };
     Ok(Resolved { settings, warnings, effective: raw })
 }
 

@@ -1,0 +1,135 @@
+//! Reads the configuration again while the broker runs: on SIGHUP, and when the admin interface asks.
+//!
+//! Everything new is read and checked on another thread first; then it is put into force in one turn of the hub. Anything that is
+//! wrong leaves everything as it was.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+use tracing::{error, info, warn};
+
+use crate::admin::reload::{ReloadReport, ReloadRequests};
+use crate::driver::shell::Shell;
+use crate::limits::Limits;
+use crate::logging::LevelSwitch;
+use crate::net::hub::Access;
+use crate::settings::{Loaded, Settings, SettingsError};
+
+/// Loads the configuration as the process did when it started.
+pub type Load = Arc<dyn Fn() -> Result<Loaded, SettingsError> + Send + Sync>;
+
+/// What reading again takes.
+pub struct Reload {
+    /// Loads the configuration.
+    pub load: Load,
+    /// Changes what is logged.
+    pub log: LevelSwitch,
+}
+
+/// The task that reads again.
+pub struct Reloader {
+    /// What it takes.
+    pub reload: Reload,
+    /// Who asks for it.
+    pub requests: ReloadRequests,
+    /// SIGHUP arrived.
+    pub hangups: Rc<Notify>,
+    /// What the process was started with.
+    pub started_with: Settings,
+}
+
+impl Reloader {
+    /// Reads again whenever it is asked to, for ever.
+    pub async fn serve(mut self, shell: Rc<Shell>) {
+        loop {
+            tokio::select! {
+                request = self.requests.recv() => {
+                    let Some(answer) = request else { return };
+                    // The asker may have given up; what was done is in the log.
+                    let _ = answer.send(self.run(&shell).await);
+                }
+                () = self.hangups.notified() => {
+                    let _logged = self.run(&shell).await;
+                }
+            }
+        }
+    }
+
+    async fn run(&self, shell: &Shell) -> Result<ReloadReport, String> {
+        let done = self.try_run(shell).await;
+        match &done {
+            Ok(report) => {
+                let restart = report.needs_restart.join(", ");
+                info!(
+                    users = report.users,
+                    rules = report.rules,
+                    needs_restart = restart,
+                    "configuration read again"
+                );
+                report.warnings.iter().for_each(|warning| warn!("{warning}"));
+            }
+            Err(error) => error!(%error, "the configuration was not read again: the old one stays in force"),
+        }
+        done
+    }
+
+    async fn try_run(&self, shell: &Shell) -> Result<ReloadReport, String> {
+        let load = Arc::clone(&self.reload.load);
+        let read = move || -> Result<(Loaded, Access), SettingsError> {
+            let loaded = load()?;
+            let access = loaded.settings.read_access()?;
+            Ok((loaded, access))
+        };
+        let read = tokio::task::spawn_blocking(read).await.map_err(|error| error.to_string())?;
+        let (loaded, mut access) = read.map_err(|error| error.to_string())?;
+        let settings = &loaded.settings;
+        let level = self.reload.log.prepare(&settings.log.level).map_err(|error| error.to_string())?;
+        access.anonymous = self.anonymous(settings);
+        let report = ReloadReport {
+            users: access.policy.users.as_ref().map(|users| users.len() as u64),
+            rules: access.rules.rules.as_ref().map(|rules| rules.len() as u64),
+            log_level: level.as_str().to_owned(),
+            needs_restart: self.needs_restart(settings),
+            warnings: [loaded.warnings.clone(), settings.access.exposed_files()].concat(),
+        };
+        // Nothing fails from here on.
+        self.reload.log.set(level);
+        let now = shell.now();
+        shell.hub.borrow_mut().set_access(access, now);
+        shell.tick.notify_one();
+        shell.logins.notify_one();
+        shell.flush.notify_one();
+        Ok(report)
+    }
+
+    /// For each listener that is open, whether it takes anonymous clients now.
+    fn anonymous(&self, new: &Settings) -> Vec<bool> {
+        let open = self.started_with.listeners.iter();
+        open.map(|open| {
+            let same = new.listeners.iter().find(|listener| listener.endpoint == open.endpoint);
+            same.unwrap_or(open).anonymous
+        })
+        .collect()
+    }
+
+    /// Sections that have changed and are read at start alone.
+    fn needs_restart(&self, new: &Settings) -> Vec<String> {
+        let old = &self.started_with;
+        let open = |settings: &Settings| -> Vec<_> {
+            let listeners = settings.listeners.iter().cloned();
+            listeners.map(|listener| crate::settings::Listener { anonymous: true, ..listener }).collect()
+        };
+        // How much a password takes is part of what is read again.
+        let limits = |settings: &Settings| Limits { hash_memory_bytes_max: 0, ..settings.limits.clone() };
+        let sections = [
+            ("listener", open(old) != open(new)),
+            ("store", (&old.data_dir, &old.store_path) != (&new.data_dir, &new.store_path)),
+            ("limits", limits(old) != limits(new)),
+            ("bridge", old.bridges != new.bridges),
+            ("admin", old.admin != new.admin),
+            ("log.format", old.log.format != new.log.format),
+        ];
+        sections.into_iter().filter(|(_, changed)| *changed).map(|(name, _)| name.to_owned()).collect()
+    }
+}
