@@ -18,23 +18,29 @@ const RULES_NAME: &str = "acl";
 /// The words that open an unauthenticated listener to the network.
 const ANYONE_MAY_CONNECT: &str = "yes, anyone who reaches this address may connect";
 
+const NO_USERS: &str = "# There are no users yet: tidegate passwd FILE USER\n";
+
 /// What holds for each listener.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
     listeners: Vec<OfListener>,
     default_anonymous: bool,
+    /// A password file was carried over.
+    has_passwords: bool,
 }
 
 /// What holds for one listener.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct OfListener {
     anonymous: bool,
+    /// Its clients may log in with passwords.
+    by_password: bool,
     /// Why its settings cannot hold beside those of the others.
     conflict: Option<String>,
 }
 
 impl Policy {
-    /// Sets the keys of a listener.
+    /// Sets the keys of a listener, whose TLS keys are set already.
     ///
     /// # Errors
     /// Why the listener cannot be written.
@@ -49,20 +55,49 @@ impl Policy {
         if let Some(why) = policy.conflict {
             return Err(why);
         }
-        if !policy.anonymous && !by_certificate {
-            return Err("its clients need passwords, and this build does not check them".into());
-        }
-        if is_remote && policy.anonymous {
+        let asks_certificate = table.value("client_cert").is_some_and(|asks| asks.contains("required"));
+        if by_certificate {
+            table.set("allow_anonymous", false, "each client is named by its certificate");
+        } else if policy.anonymous && is_remote && !asks_certificate {
             table.set("allow_anonymous_remote", ANYONE_MAY_CONNECT, "");
+        } else if policy.anonymous {
+            table.set("allow_anonymous", true, "");
+        } else if !policy.by_password {
+            return Err(
+                "it would let nobody in: anonymous clients are refused, and it has no password file".into()
+            );
+        } else if !self.has_passwords {
+            return Err("its clients need passwords, and its password file is not carried over".into());
+        } else {
+            table.set("allow_anonymous", false, "");
         }
         Ok(())
     }
 
-    /// Where no listener is given.
-    pub fn write_for_loopback(&self, listeners: &mut Vec<Table>) {
+    /// Where no listener is given, or none is left; in the second case, `is_left_over`, it takes no anonymous clients.
+    /// Without any users it gets an empty password file, so that nobody comes in until there are some.
+    pub fn write_for_loopback(
+        &self,
+        is_left_over: bool,
+        paths: &Paths<'_>,
+        draft: &mut Draft,
+        report: &mut Report,
+    ) {
+        let anonymous = self.default_anonymous && !is_left_over;
         let mut table = Table::element("listener");
         table.set("url", "mqtt://127.0.0.1:1883", "the default of Mosquitto");
-        listeners.push(table);
+        table.set("allow_anonymous", anonymous, "");
+        draft.listeners.push(table);
+        if anonymous || self.has_passwords {
+            return;
+        }
+        // Without an output folder the file is not there, and the broker does not start before somebody makes it.
+        let _unwritten = draft.secret(PASSWORDS_NAME, NO_USERS);
+        draft.access.set("password_file", PASSWORDS_NAME, "");
+        let text = format!(
+            "nobody may connect to mqtt://127.0.0.1:1883 before there are users: tidegate passwd {PASSWORDS_NAME} USER"
+        );
+        report.whole(&paths.main_name(), "password_file (not given)", Verdict::Differs, text);
     }
 }
 
@@ -78,11 +113,13 @@ pub fn access(
     access.plugins();
     access.prefixes();
     let anonymous = access.anonymous();
-    let mut policy = Policy { default_anonymous: access.default_anonymous(), listeners: Vec::new() };
+    let default_anonymous = access.default_anonymous();
+    let mut policy = Policy { default_anonymous, ..Policy::default() };
     let (passwords, rules) = (access.chosen("password_file"), access.chosen("acl_file"));
     for (section, anonymous) in access.scopes().into_iter().zip(anonymous) {
         let conflict = access.conflict(section, anonymous, passwords, rules);
-        policy.listeners.push(OfListener { anonymous, conflict });
+        let by_password = section.get("password_file").is_some();
+        policy.listeners.push(OfListener { anonymous, by_password, conflict });
     }
     let open = policy.listeners.iter().zip(access.scopes()).any(|(listener, section)| {
         listener.conflict.is_none()
@@ -91,7 +128,10 @@ pub fn access(
             && section.get("acl_file").is_none()
     });
     access.passwords(passwords);
+    policy.has_passwords = access.draft.access.value("password_file").is_some();
     access.rules(rules, open);
+    access.unproven_names(rules, policy.has_passwords);
+    access.sessions(policy.has_passwords);
     policy
 }
 
@@ -250,9 +290,16 @@ impl<'a> Access<'a> {
                     ));
                 }
                 // Without a password file only anonymous clients come, or none.
-                None if name == "password_file" => {}
-                None if anonymous && !self.guests_have_rules(chosen) => {}
-                None if !anonymous => {}
+                None if name == "password_file" => {
+                    if anonymous {
+                        let what =
+                            format!("clients that give a user name need its password, as {place} says");
+                        self.of_listener(section, what);
+                    }
+                }
+                None if !anonymous || !self.guests_have_rules(chosen) => {
+                    self.of_listener(section, format!("the rules of {place} hold for users on it too"));
+                }
                 None => {
                     return Some(format!(
                         "it has no acl_file, and that of {place} holds for anonymous clients of all listeners; run a second broker"
@@ -261,6 +308,16 @@ impl<'a> Access<'a> {
             }
         }
         None
+    }
+
+    /// Tells a difference that concerns a whole listener.
+    fn of_listener(&mut self, section: &Section, what: String) {
+        match &section.head {
+            Some(head) => self.report.differs(head.id, what),
+            None => {
+                self.report.whole(&self.paths.main_name(), "default listener", Verdict::Differs, what);
+            }
+        }
     }
 
     /// Anonymous clients come in over a listener that has these rules.
@@ -285,14 +342,14 @@ impl<'a> Access<'a> {
                     line.id,
                     format!("access.password_file = \"{file}\", {} users", converted.users),
                 );
-                self.name_file(line, "password_file", file, origin);
+                self.draft.access.set("password_file", file, origin);
             }
             None if converted.is_whole => {
                 self.report.carried(
                     line.id,
                     format!("access.password_file = \"{name}\", {} users", converted.users),
                 );
-                self.name_file(line, "password_file", name, origin);
+                self.draft.access.set("password_file", name, origin);
             }
             None => {
                 let what = "the file has lines that cannot be carried over: use --output DIR, which writes one without them";
@@ -310,7 +367,7 @@ impl<'a> Access<'a> {
             Some((name, text)) => (acl::convert(&name, &text, open, self.report), true),
             None => (acl::nothing_allowed(), false),
         };
-        self.name_file(line, "acl_file", RULES_NAME.into(), origin);
+        self.draft.access.set("acl_file", RULES_NAME, origin);
         let said = match self.draft.secret(RULES_NAME, &text) {
             None => format!(
                 "the rules have another form here: use --output DIR, which writes the file \"{RULES_NAME}\""
@@ -327,8 +384,28 @@ impl<'a> Access<'a> {
         self.report.dropped(line.id, said);
     }
 
-    fn name_file(&mut self, line: &Line, _key: &'static str, _file: String, _origin: String) {
-        self.report.dropped(line.id, "this build does not read it");
+    /// A name that a client merely claims opens what rules say about it in Mosquitto, but not here.
+    fn unproven_names(&mut self, rules: Option<&Line>, has_passwords: bool) {
+        let Some(line) = rules.filter(|_| !has_passwords && !self.names_by_certificate()) else { return };
+        let what = "there is no password file, so rules for users hold for nobody: a name that a client does not prove does not count";
+        self.report.differs(line.id, what);
+    }
+
+    fn sessions(&mut self, has_passwords: bool) {
+        if !has_passwords && !self.names_by_certificate() {
+            return;
+        }
+        let what = "a session belongs to the user that made it, while Mosquitto lets any user take it over by its client identifier; \
+                    access.sessions = \"of-anyone\" does that here";
+        self.report.whole(&self.paths.main_name(), "sessions (no option)", Verdict::Differs, what);
+    }
+
+    fn names_by_certificate(&self) -> bool {
+        let names = ["use_identity_as_username", "use_subject_as_username"];
+        let is_set = |section: &Section, name| {
+            section.get(name).is_some_and(|line| value::boolean(&line.value) == Ok(true))
+        };
+        self.source.listeners.iter().any(|section| names.iter().any(|name| is_set(section, name)))
     }
 
     /// Other lines of the same option: the same file once more, or without effect.

@@ -1,6 +1,7 @@
 //! Sockets that clients connect to. A listener that cannot be written as it was meant is left out.
 
 use core::net::IpAddr;
+use std::path::Path;
 
 use super::access::Policy;
 use super::general::connections_of_listeners;
@@ -45,6 +46,11 @@ pub fn listeners(
             LISTENERS_MAX => Err(format!("there are more than {LISTENERS_MAX}")),
             _ => listener.write(),
         };
+        let taken = draft.listeners.iter().any(|other| address(other) == address(&listener.table));
+        let written = match taken {
+            true => written.and(Err("another listener has its address already".into())),
+            false => written,
+        };
         match written {
             Ok(connections) => {
                 sum = sum.saturating_add(connections);
@@ -56,9 +62,10 @@ pub fn listeners(
     connections_of_listeners(sum, &mut draft.limits);
     aliases(source, draft, report);
     if draft.listeners.is_empty() {
-        let text = "no listener could be carried over, so there is the default one: mqtt://127.0.0.1:1883";
+        let text = "no listener could be carried over, so there is the default one, without anonymous clients: \
+                    mqtt://127.0.0.1:1883";
         report.whole(&paths.main_name(), "listener", Verdict::Dropped, text);
-        policy.write_for_loopback(&mut draft.listeners);
+        policy.write_for_loopback(true, paths, draft, report);
     }
 }
 
@@ -76,7 +83,7 @@ fn nothing_given(policy: &Policy, paths: &Paths<'_>, draft: &mut Draft, report: 
         Verdict::Differs,
         "Mosquitto listens on 127.0.0.1 and ::1, port 1883; here mqtt://127.0.0.1:1883 alone",
     );
-    policy.write_for_loopback(&mut draft.listeners);
+    policy.write_for_loopback(false, paths, draft, report);
 }
 
 fn left_out(section: &Section, why: &str, paths: &Paths<'_>, report: &mut Report) {
@@ -94,6 +101,12 @@ fn left_out(section: &Section, why: &str, paths: &Paths<'_>, report: &mut Report
     for line in section.lines() {
         report.withdrawn(line.id, format!("the listener of {of} is left out"));
     }
+}
+
+/// Where a listener is bound: a path may be written in several ways.
+fn address(table: &Table) -> Option<&Path> {
+    let url = table.value("url")?.trim_matches(['"', '\'']);
+    url.split_once("://").map(|(_, rest)| Path::new(rest))
 }
 
 /// The bound is one for all listeners here.

@@ -1,5 +1,6 @@
 //! Whole configurations, as people have them, and arbitrary text.
 
+mod access;
 mod groups;
 mod samples;
 
@@ -62,7 +63,9 @@ pub(super) fn checked(import: &Import) -> Result<Loaded, SettingsError> {
     let _files: Vec<_> = import.files.iter().map(|file| written(&file.name, &file.content)).collect();
     let _config = written(CONFIG_NAME, &import.config);
     let config = folder.path().join(CONFIG_NAME);
-    load(Some(&config), &Environment::default(), &Overrides::default())
+    let loaded = load(Some(&config), &Environment::default(), &Overrides::default())?;
+    loaded.settings.read_access()?;
+    Ok(loaded)
 }
 
 /// What was imported from `text`, and how it loads.
