@@ -86,6 +86,9 @@ pub struct Limits {
     pub sessions_max: u32,
     /// Longest life of a session after its connection ended, in seconds; `None`: no bound.
     pub session_expiry_max_secs: Option<u32>,
+    /// Longest keep alive of an MQTT 5.0 client in seconds, which is told so; `None`: as long as it likes. Older versions cannot
+    /// be told.
+    pub keep_alive_max_secs: Option<u16>,
     /// Subscriptions of one session.
     pub subscriptions_per_session_max: u32,
     /// Subscriptions of all sessions.
@@ -132,6 +135,10 @@ pub struct Limits {
     pub transaction_actions_max: u32,
     /// Memory of one transaction in bytes; it becomes durable as one write.
     pub transaction_bytes_max: u64,
+    /// Transactions that are prepared and not decided.
+    pub prepared_transactions_max: u32,
+    /// Seconds after which a prepared transaction that nobody decided is rolled back; `None`: never.
+    pub prepared_timeout_secs: Option<u32>,
     /// Memory of all transactions in bytes.
     pub transactions_bytes_max: u64,
     /// Bytes waiting to be sent to one client, from which on publishers to it are slowed and QoS 0 may be dropped.
@@ -176,6 +183,7 @@ impl Default for Limits {
             connections_max: 10_000,
             sessions_max: 100_000,
             session_expiry_max_secs: None,
+            keep_alive_max_secs: None,
             subscriptions_per_session_max: 10_000,
             subscriptions_max: 1_000_000,
             subscriptions_bytes_max: 64 * MIB,
@@ -199,6 +207,8 @@ impl Default for Limits {
             transactions_per_session_max: 16,
             transaction_actions_max: 1024,
             transaction_bytes_max: MIB,
+            prepared_transactions_max: 1000,
+            prepared_timeout_secs: None,
             transactions_bytes_max: 2 * MIB,
             outbox_high_bytes: 256 << 10,
             outbox_bytes_max: 1 << 20,

@@ -65,7 +65,16 @@ pub struct Job {
 #[derive(Clone, Debug)]
 pub struct Done {
     job: Job,
-    verdict: Verdict,
+    found: Found,
+}
+
+/// What a job has found. It names no user: what outlives the job is not allocated between the large blocks of the thread that
+/// hashes, where it would keep their memory from being used again.
+#[derive(Clone, Debug)]
+enum Found {
+    Password,
+    Token(Identity),
+    Nothing(Denied),
 }
 
 /// A keyed hash of a user and a password.
@@ -204,16 +213,23 @@ impl Gate {
     /// A job has ended. `None`: its login is checked again, since the policy has changed meanwhile.
     pub fn finish(&mut self, done: Done, now: Mono) -> Option<(u64, Verdict)> {
         self.busy = false;
-        let Done { job, verdict } = done;
+        let Done { job, found } = done;
         if job.round != self.round {
             self.waiting.push_front(Waiting { id: job.id, login: job.login, bytes: 0 });
             return None;
         }
-        match &verdict {
-            Ok(Identity { user: Some(user), method: Method::Password, .. }) => self.remember(job.mark, user),
-            Ok(_) => {}
-            Err(_) => self.limiter.failed(job.login.address, now),
-        }
+        let verdict = match found {
+            Found::Password => {
+                let user: Arc<str> = job.login.user.as_deref().unwrap_or_default().into();
+                self.remember(job.mark, &user);
+                Ok(by_password(&user))
+            }
+            Found::Token(identity) => Ok(identity),
+            Found::Nothing(denied) => {
+                self.limiter.failed(job.login.address, now);
+                Err(denied)
+            }
+        };
         Some((job.id, verdict))
     }
 
@@ -248,25 +264,23 @@ impl Job {
     /// Checks the login; `system_secs` is the system's clock in seconds since 1970. Takes tens of milliseconds.
     #[must_use]
     pub fn run(self, system_secs: u64) -> Done {
-        let verdict = self.verdict(system_secs);
-        Done { job: self, verdict }
+        let found = self.found(system_secs);
+        Done { job: self, found }
     }
 
-    fn verdict(&self, system_secs: u64) -> Verdict {
+    fn found(&self, system_secs: u64) -> Found {
         let password = self.login.password.as_deref().unwrap_or_default();
         if let Some(tokens) = self.policy.tokens.as_ref().filter(|_| looks_like_one(password)) {
-            return tokens.check(password, system_secs).map_err(Denied::Token);
+            let checked = tokens.check(password, system_secs);
+            return checked.map_or_else(|bad| Found::Nothing(Denied::Token(bad)), Found::Token);
         }
         let user = self.login.user.as_deref().unwrap_or_default();
-        let users = self.policy.users.as_ref().ok_or(Denied::Credentials)?;
+        let Some(users) = &self.policy.users else { return Found::Nothing(Denied::Credentials) };
         let Some(stored) = users.find(user) else {
             let _in_vain = users.decoy().is_some_and(|decoy| decoy.verify(password));
-            return Err(Denied::Credentials);
+            return Found::Nothing(Denied::Credentials);
         };
-        match stored.verify(password) {
-            true => Ok(by_password(&user.into())),
-            false => Err(Denied::Credentials),
-        }
+        if stored.verify(password) { Found::Password } else { Found::Nothing(Denied::Credentials) }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The admin interface: health, metrics and status over HTTP, on a Unix socket beside the store and, if asked for, on a
-//! loopback TCP address. It reads and never changes anything, but for jobs of the store (see [`store`]) and reading the
-//! configuration again (see [`reload`]), both on the socket alone.
+//! loopback TCP address. It reads and never changes anything, but for jobs of the store (see [`store`]) and of queues
+//! (see [`desk`]), and reading the configuration again (see [`reload`]), all on the socket alone.
 //!
 //! It runs on the side thread's runtime and asks the driver for a [`Status`] through a bounded channel; a driver that does not
 //! answer in time is reported as not live and costs nothing else. Bounds: [`guard::CONNECTIONS_MAX`] connections for each
@@ -8,6 +8,7 @@
 //! [`STATUS_REQUESTS_MAX`] requests that wait for the driver, [`STATUS_MILLIS_MAX`] for its answer.
 
 pub mod client;
+pub mod desk;
 pub mod guard;
 mod http;
 pub mod metrics;
@@ -15,6 +16,7 @@ pub mod reload;
 mod socket;
 pub mod status;
 pub mod store;
+pub mod sys_topics;
 pub mod table;
 
 use std::io;
@@ -112,6 +114,8 @@ pub async fn serve(
 pub struct Owner {
     /// The store's figures and jobs.
     pub tools: StoreTools,
+    /// Named queues and prepared transactions.
+    pub desk: desk::Desk,
     /// Reading the configuration again.
     pub reloads: reload::ReloadSource,
 }
@@ -135,7 +139,10 @@ pub async fn serve_with_owner(
     let router = http::router(source);
     let owners = owner.map_or_else(
         || router.clone(),
-        |owner| router.clone().merge(store::router(owner.tools)).merge(reload::router(owner.reloads)),
+        |owner| {
+            let own = store::router(owner.tools).merge(desk::router(owner.desk));
+            router.clone().merge(own).merge(reload::router(owner.reloads))
+        },
     );
     let on_socket = serve_on(local, owners, shutdown.clone());
     let on_address = async {

@@ -36,6 +36,8 @@ pub struct Status {
     pub sessions: Sessions,
     /// Subscriptions of all sessions.
     pub subscriptions: u64,
+    /// Of these, shared ones: each group counts once.
+    pub shared_subscriptions: u64,
     /// Retained messages.
     pub retained: Retained,
     /// The store.
@@ -108,6 +110,16 @@ pub struct Traffic {
     pub bytes_in: [u64; 3],
     /// Their topics and payloads in bytes.
     pub bytes_out: [u64; 3],
+    /// Packets from clients, of any type.
+    pub packets_in: u64,
+    /// Packets to clients, of any type.
+    pub packets_out: u64,
+    /// Bytes read from clients.
+    pub socket_bytes_in: u64,
+    /// Bytes written to clients.
+    pub socket_bytes_out: u64,
+    /// Sockets accepted.
+    pub sockets: u64,
     /// Sessions opened or resumed.
     pub connects: u64,
     /// Connections that ended after they had a session.
@@ -174,6 +186,10 @@ pub struct Sessions {
     pub connected: u64,
     /// Without one, kept for its return.
     pub disconnected: u64,
+    /// Most of them with a connection at a time.
+    pub connected_max: u64,
+    /// Ended because nobody came back in time.
+    pub expired: u64,
 }
 
 /// Retained messages.

@@ -80,7 +80,9 @@ impl Broker {
                 _ => None,
             };
             match waiter.event {
-                ClientEvent::Deliver(_) | ClientEvent::DeliverRelease { .. } => session.held -= 1,
+                ClientEvent::Deliver(_)
+                | ClientEvent::DeliverRelease { .. }
+                | ClientEvent::BrowseEnd { .. } => session.held -= 1,
                 _ => session.waiting -= 1,
             }
             let answered = session.waiting == 0;
@@ -127,7 +129,7 @@ impl Broker {
         self.pump_session(key, now);
     }
 
-    fn settle_in_queue(&mut self, slot: &Slot, accepted: bool) {
+    pub(super) fn settle_in_queue(&mut self, slot: &Slot, accepted: bool) {
         if let Some(held) = &slot.held {
             self.budget.sub(entry_memory(&held.message), false);
         }

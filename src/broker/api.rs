@@ -75,8 +75,10 @@ pub struct ConsumeRequest {
     pub priority: i32,
     /// While it is there, no other consumer gets anything; of several the first. The others wait for its end.
     pub exclusive: bool,
-    /// Which messages it wants; `None`: all.
+    /// Which messages it wants, of all that wait, in order; `None`: all.
     pub selector: Option<Arc<dyn Selector>>,
+    /// It gets copies of what waits now, as QoS 0 and without a [`DeliveryId`], and takes nothing; then `BrowseEnd`.
+    pub browse: bool,
 }
 
 /// How long a session outlives its connection.
@@ -214,6 +216,14 @@ pub enum ClientCommand {
         /// Back to its place. If it comes back too often, and otherwise anyway, it goes to the dead-letter queue.
         requeue: bool,
     },
+    /// The client will never be able to take a delivery: it is done with, and `message`, which is the one that was delivered, goes
+    /// to the dead-letter queue in the same commit, if that takes it.
+    DeadLetter {
+        /// The delivery.
+        delivery: DeliveryId,
+        /// As it was delivered.
+        message: Message,
+    },
     /// Starts a consumer. Answered with `Consuming`, before its first delivery.
     Consume(Box<ConsumeRequest>),
     /// Ends a consumer. Answered with `Cancelled`, after its last delivery.
@@ -248,6 +258,26 @@ pub enum ClientCommand {
         tag: ReplyTag,
         /// Open.
         transaction: TransactionId,
+    },
+    /// Makes a transaction durable without carrying it out: it leaves its session, with the deliveries that it is to settle, and
+    /// waits for a decision, across restarts. Only deliveries of named queues can be prepared. Answered with `Transacted`.
+    Prepare {
+        /// For the answer.
+        tag: ReplyTag,
+        /// Open.
+        transaction: TransactionId,
+        /// Its name from now on: 1 to 255 bytes, and not in use.
+        xid: Box<str>,
+    },
+    /// Commits a prepared transaction or rolls it back, from any connection. Repeating a decision is harmless. Answered with
+    /// `Transacted`, when it is durable.
+    Decide {
+        /// For the answer.
+        tag: ReplyTag,
+        /// The transaction's name.
+        xid: Box<str>,
+        /// Everything happens; otherwise nothing does, and what was to be settled goes back to its place.
+        commit: bool,
     },
     /// Ends a transaction; deliveries that it was to settle are as they were. So does the end of the connection.
     Abort {
@@ -327,8 +357,10 @@ pub enum ConsumeOutcome {
 pub enum TransactOutcome {
     /// As asked; after a commit it is durable.
     Done,
-    /// There is one of this name.
+    /// There is one of this name, or was.
     AlreadyOpen,
+    /// The opposite was decided before.
+    DecidedOtherwise,
     /// No transaction of this name is open.
     Unknown,
     /// No such delivery is under way.
@@ -459,6 +491,11 @@ pub enum ClientEvent {
         tag: ReplyTag,
         /// There was such a consumer.
         existed: bool,
+    },
+    /// A browser has seen everything that waited when it started. It gets nothing more until it is cancelled.
+    BrowseEnd {
+        /// Which.
+        consumer: ConsumerId,
     },
     /// The answer to a command about a transaction.
     Transacted {

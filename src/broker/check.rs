@@ -20,7 +20,7 @@ impl Broker {
         let s = &self.stats;
         let gone =
             s.settled + s.settled_refused + s.dropped_expired + s.dropped_oldest + s.dropped_with_session;
-        let gone = gone + s.dropped_denied;
+        let gone = gone + s.dropped_denied + s.purged;
         assert_eq!(s.enqueued + s.restored, gone + self.gauges().queued, "I4: every copy is accounted for");
         for (key, session) in &self.sessions {
             self.check_session(key as u32, session);
@@ -38,15 +38,20 @@ impl Broker {
         };
         let subscriptions: usize = self.sessions.iter().map(|(_, session)| of_session(session)).sum();
         assert_eq!(subscriptions, self.subscriptions, "I4: subscriptions");
+        let all = self.sessions.iter().flat_map(|(_, session)| session.subscriptions.keys());
+        let sys = all.filter(|filter| super::sys::is_sys_filter(filter)).count();
+        assert_eq!(sys, self.sys.subscriptions, "I4: subscriptions to the broker's own topics");
         let open = self.sessions.iter().filter_map(|(_, session)| session.transactions.as_deref());
         let held: u64 = open.flat_map(|own| own.values()).map(|transaction| transaction.bytes).sum();
-        assert_eq!(held, self.transaction_bytes, "I4: memory of transactions");
+        let prepared: u64 = self.prepared.open.values().map(|prepared| prepared.bytes).sum();
+        assert_eq!(held + prepared, self.transaction_bytes, "I4: memory of transactions");
         let filters = self.sessions.iter().flat_map(|(_, session)| session.subscriptions.keys());
         let bytes: usize = filters.map(|filter| subscription_bytes(filter)).sum();
         assert_eq!(bytes, self.subscription_bytes, "I4: memory of subscriptions");
         let timers = self.sessions.iter().filter(|(_, session)| session.end_at.is_some()).count()
             + self.wills.values().filter(|pending| pending.due.is_some()).count()
-            + self.queues.iter().filter(|(_, queue)| matches!(queue.pass, Pass::Due(_))).count();
+            + self.queues.iter().filter(|(_, queue)| matches!(queue.pass, Pass::Due(_))).count()
+            + self.prepared.open.values().filter(|prepared| prepared.deadline.is_some()).count();
         assert_eq!(timers, self.timers.len(), "I4: deadlines");
         for (client, pending) in &self.wills {
             let set = pending.due.is_none_or(|at| self.timers.contains(&(at, Timer::Will(client.clone()))));
@@ -69,6 +74,7 @@ impl Broker {
             let queue_ref = self.queue_ref(key as u32);
             let slots = self.sessions.iter().flat_map(|(_, session)| session.inflight.iter());
             let under_way = slots
+                .chain(self.prepared_slots())
                 .filter(|slot| matches!(slot.stage, Stage::AwaitAck | Stage::AwaitReceived))
                 .filter(|slot| slot.queue == queue_ref)
                 .count();
@@ -76,6 +82,7 @@ impl Broker {
         }
         let slots = self.sessions.iter().flat_map(|(_, session)| session.inflight.iter());
         memory += slots
+            .chain(self.prepared_slots())
             .filter_map(|slot| slot.held.as_ref())
             .map(|held| entry_memory(&held.message))
             .sum::<usize>();

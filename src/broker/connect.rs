@@ -71,6 +71,7 @@ impl Broker {
             after = Some(self.batch.id());
         }
         self.stats.connects += 1;
+        self.stats.connected_max = self.stats.connected_max.max(self.conns.len() as u64);
         self.greet(key, after, present, assigned, now);
     }
 
@@ -191,14 +192,17 @@ impl Broker {
     }
 
     /// Stores that the session is connected. `true`: the client must not hear of it before it is durable. For a session whose
-    /// time runs while it is away that is so each time: with the old row it might be over after a restart.
+    /// time runs while it is away that is so each time: with the old row it might be over after a restart. The same for one
+    /// whose messages wait: with the old row they would be sent after a restart as if for the first time.
     fn write_session_row(&mut self, key: SessionKey, expiry: SessionExpiry, is_new: bool) -> bool {
         let session = &mut self.sessions[key as usize];
         let changed = session.expiry != expiry;
         session.expiry = expiry;
         self.put_session_row(key);
         let runs_out = expiry != SessionExpiry::Never;
-        self.sessions[key as usize].is_durable() && (is_new || changed || runs_out)
+        let session = &self.sessions[key as usize];
+        let waits = self.queues[session.queue as usize].messages() > 0;
+        session.is_durable() && (is_new || changed || runs_out || waits)
     }
 
     /// Stores the session as it is now, if it is durable.
@@ -210,6 +214,7 @@ impl Broker {
             expiry: session.expiry,
             connected: session.conn.is_some(),
             disconnected: session.disconnected,
+            sent_below: session.sent_below,
             owner: self.owner_of(key),
         };
         self.batch.put(Space::Session, session.client_id.as_bytes().into(), row.encode());

@@ -75,6 +75,22 @@ impl Broker {
         self.settle(key, id, false, now);
     }
 
+    /// A message that its consumer, a link, can never pass on.
+    pub(super) fn poison(&mut self, key: SessionKey, id: DeliveryId, message: &Message, now: Now) {
+        let session = &self.sessions[key as usize];
+        let is_under_way = session.inflight.get(id).is_some_and(|slot| slot.stage == Stage::AwaitAck);
+        let origin = session.client_id.clone();
+        let def = self.queue_def(&format!("{QUEUE_PREFIX}{origin}"));
+        if let Some(name) = def.dead_letter.filter(|_| is_under_way) {
+            let letter = dead_letter(message, &origin, Reason::Poison, 0, now);
+            self.put_dead_letter(&format!("{QUEUE_PREFIX}{name}"), letter, message.qos(), now);
+        }
+        // The original must not leave the batch before it is written, as a message that nobody waits for would.
+        self.committing = Some(self.batch.id());
+        self.settle(key, id, false, now);
+        self.committing = None;
+    }
+
     /// The named queue that a delivery comes from.
     pub(super) fn group_of_slot(&self, slot: &Slot) -> Option<GroupKey> {
         let queue =
@@ -139,7 +155,7 @@ impl Broker {
     }
 
     /// A copy of a message joins the dead-letter queue of `group`, in the batch being built.
-    fn enqueue_dead(&mut self, group: GroupKey, held: &Held, reason: Reason, now: Now) -> bool {
+    pub(super) fn enqueue_dead(&mut self, group: GroupKey, held: &Held, reason: Reason, now: Now) -> bool {
         let Some(topic) = self.dead_letter_topic(group) else { return false };
         let name = self.groups[group as usize].name();
         let origin: Box<str> = name.strip_prefix(QUEUE_PREFIX).unwrap_or(name).into();

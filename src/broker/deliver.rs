@@ -238,10 +238,14 @@ impl Broker {
         } else {
             None
         };
+        let own = out.held.is_none() && out.queue.key == session.queue;
         let id = match &parked {
             Some(slot) => slot.id,
+            None if own => session.inflight.id_for(out.seq).expect("the window leaves identifiers free"),
             None => session.inflight.next_id().expect("the window leaves identifiers free"),
         };
+        // A level 2 message that was sent before is parked, whatever happened since.
+        let repeated = own && out.seq < session.repeated_below && qos == Qos::AtLeastOnce;
         let (mut stage, mut has_row, mut after) = (Stage::AwaitAck, false, out.after);
         if qos == Qos::ExactlyOnce {
             stage = Stage::AwaitReceived;
@@ -263,7 +267,7 @@ impl Broker {
         self.sessions[key as usize].inflight.insert(slot);
         self.stats.delivered[qos as usize] += 1;
         self.stats.delivered_bytes += u64::from(out.message.size());
-        let duplicate = parked.is_some() || redeliveries > 0;
+        let duplicate = parked.is_some() || repeated || redeliveries > 0;
         self.stats.redelivered += u64::from(duplicate);
         let delivery = Delivery {
             id: Some(id),

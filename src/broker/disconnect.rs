@@ -87,6 +87,7 @@ impl Broker {
             .collect();
         slots.sort_unstable_by_key(|slot| slot.seq);
         let own = session.queue;
+        session.sent_below = session.sent_below.max(self.queues[own as usize].handed_to());
         let mut first: Option<Seq> = None;
         for slot in slots {
             if slot.queue.key == own && slot.held.is_none() {
@@ -132,7 +133,10 @@ impl Broker {
             &mut self.budget,
         );
         match queue.owner() {
-            Owner::Group(group) => Some(group),
+            Owner::Group(group) => {
+                self.groups[group as usize].look_again(slot.seq, queue.spilled_from());
+                Some(group)
+            }
             Owner::Session(_) => None,
         }
     }

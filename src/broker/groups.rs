@@ -4,13 +4,11 @@
 //! their place and go to others. A QoS 2 message moves to the member's own queue when it is handed out: it must reach this member
 //! and no other from then on, even if the member's session ends [MQTT-4.8.2-5].
 
-use std::sync::Arc;
-
 use crate::broker::Broker;
-use crate::broker::api::{ConsumerId, Selector, SubscribeOptions};
+use crate::broker::api::{ConsumerId, SubscribeOptions};
 use crate::message::{DeliveryOptions, Message, Qos};
 use crate::queue::group::{Group, GroupKey, Member, Taker};
-use crate::queue::window::entry_memory;
+use crate::queue::window::{Entry, entry_memory};
 use crate::queue::{Discard, Owner, QueueKey};
 use crate::session::SessionKey;
 use crate::session::inflight::Held;
@@ -193,6 +191,7 @@ impl Broker {
             }
         }
         self.refill(queue_key);
+        self.walk(key, now);
     }
 
     /// The member that gets the queue's front.
@@ -207,12 +206,20 @@ impl Broker {
             if !session.takes(size, bytes_max) || session.is_suspended(key) {
                 return false;
             }
-            let Some(consumer) = &member.consumer else {
+            let Some(consumer) = &mut member.consumer else {
                 let moves = qos.min(member.qos) == Qos::ExactlyOnce;
                 return !(moves && queues[session.queue as usize].has_waiting());
             };
-            let wants = |selector: &Arc<dyn Selector>| selector.wants(&front.message, redeliveries);
-            consumer.has_room(size) && consumer.selector.as_ref().is_none_or(wants)
+            if let Some(selector) = &consumer.selector {
+                if front.seq < consumer.scan {
+                    return false;
+                }
+                if !selector.wants(&front.message, redeliveries) {
+                    consumer.scan = front.seq + 1;
+                    return false;
+                }
+            }
+            consumer.has_room(size)
         })
     }
 
@@ -230,8 +237,19 @@ impl Broker {
     }
 
     fn hand_out_shared(&mut self, key: GroupKey, queue_key: QueueKey, member: &Taker) {
-        let queue = self.queue_ref(queue_key);
         let Some(entry) = self.queues[queue_key as usize].hand_out(&mut self.budget) else { return };
+        self.hand_out_entry(key, queue_key, member, entry);
+    }
+
+    /// A message that was taken from the queue goes to the member, which keeps it until it is settled or comes back.
+    pub(super) fn hand_out_entry(
+        &mut self,
+        key: GroupKey,
+        queue_key: QueueKey,
+        member: &Taker,
+        entry: Entry,
+    ) {
+        let queue = self.queue_ref(queue_key);
         self.budget.add(entry_memory(&entry.message), false);
         let consumer = member.consumer;
         if let Some(id) = consumer

@@ -9,7 +9,7 @@ use crate::broker::effects::Effect;
 use crate::queue::window::ENTRY_OVERHEAD_BYTES;
 use crate::queue::{Load, Owner, QueueKey};
 use crate::session::SessionKey;
-use crate::store::contract::{Page, PageRequest};
+use crate::store::contract::{Page, PageRequest, Seq};
 use crate::time::Now;
 
 /// Pages under way at a time.
@@ -103,6 +103,25 @@ impl Broker {
         self.effects.push(Effect::Load(PageRequest { queue: id, from, bytes_max, messages_max }));
     }
 
+    /// Asks for a page that is looked at and thrown away, now or when there is memory for it.
+    pub(super) fn ask_probe(&mut self, key: QueueKey, from: Seq) {
+        let Some(page) = self.page_size() else {
+            let wanted = self.queue_ref(key);
+            self.queues[key as usize].set_wanted(true);
+            self.loads_wanted.push_back(wanted);
+            return;
+        };
+        self.budget.reserve(page.memory());
+        self.loads += 1;
+        self.stats.loads += 1;
+        let queue = &mut self.queues[key as usize];
+        queue.probed_from(from, page.memory());
+        let id = queue.id().expect("only durable queues are spilled");
+        self.batch.end_hold();
+        let PageSize { bytes_max, messages_max } = page;
+        self.effects.push(Effect::Load(PageRequest { queue: id, from, bytes_max, messages_max }));
+    }
+
     /// The page that memory allows: a full one, a small one, and a single message when nothing else is under way.
     fn page_size(&mut self) -> Option<PageSize> {
         if self.loads >= LOADS_MAX {
@@ -128,6 +147,13 @@ impl Broker {
     pub(super) fn page(&mut self, page: Page, now: Now) {
         if let Some(&key) = self.queue_keys.get(&page.queue) {
             let queue = &mut self.queues[key as usize];
+            if let Owner::Group(group) = queue.owner()
+                && queue.is_probing()
+            {
+                self.look_at_page(group, page, now);
+                self.pump_queue(key, now);
+                return self.serve_wanted();
+            }
             if !queue.ingest(page, &mut self.budget) {
                 return;
             }
@@ -165,6 +191,7 @@ impl Broker {
                 self.request_load(wanted.key);
             } else {
                 self.refill(wanted.key);
+                self.probe_again(wanted.key);
             }
             if self.queues[wanted.key as usize].load() == Load::Wanted {
                 return;

@@ -21,20 +21,24 @@ mod connect;
 mod consume;
 pub mod dead;
 mod deliver;
+pub mod desk;
 mod disconnect;
 mod effects;
 mod expiry;
 mod groups;
 mod loads;
+mod prepared;
 mod promote;
 mod publish;
 mod queues;
 mod restore;
 mod retain;
+mod scan;
 mod stats;
 mod subscribe;
+mod sys;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 #[cfg(test)]
 mod tests_hold;
 mod tick;
@@ -58,12 +62,14 @@ use crate::store::contract::{Batch, BatchId, Capacity, QueueId, StoreEvent};
 use crate::time::{Mono, Now};
 use api::{ClientCommand, ClientEvent, CloseReason, ConnId};
 use effects::{Building, Waiters};
+use prepared::PreparedTable;
 use publish::Planned;
 use tick::Timer;
 use wills::PendingWill;
 
 pub use access::{AccessRules, SessionAccess};
 pub use effects::Effect;
+pub use prepared::PreparedStatus;
 pub use restore::RestoreError;
 pub use stats::{Gauges, QueueStatus, SessionStatus, Stats};
 pub(crate) use transact::Transactions;
@@ -85,6 +91,9 @@ pub struct Broker {
     named_batch: BatchId,
     /// Memory of all open transactions.
     transaction_bytes: u64,
+    prepared: PreparedTable,
+    /// The batch of the newest decision.
+    decided_batch: BatchId,
     /// A transaction is being carried out: nothing that it causes leaves before this batch is durable.
     committing: Option<BatchId>,
     router: Router,
@@ -113,6 +122,7 @@ pub struct Broker {
     failed: bool,
     stopping: bool,
     stats: Stats,
+    sys: sys::SysTopics,
 }
 
 impl Broker {
@@ -137,6 +147,8 @@ impl Broker {
             named_queues: 0,
             named_batch: BatchId(0),
             transaction_bytes: 0,
+            prepared: PreparedTable::default(),
+            decided_batch: BatchId(0),
             committing: None,
             router: Router::new(),
             wills: HashMap::new(),
@@ -157,6 +169,7 @@ impl Broker {
             failed: false,
             stopping: false,
             stats: Stats::default(),
+            sys: sys::SysTopics::default(),
         }
     }
 
@@ -184,6 +197,7 @@ impl Broker {
             ClientCommand::Settle { delivery, accepted: true } => self.settle(key, delivery, true, now),
             ClientCommand::Settle { delivery, accepted: false } => self.reject_for_good(key, delivery, now),
             ClientCommand::Reject { delivery, requeue } => self.reject(key, delivery, requeue, now),
+            ClientCommand::DeadLetter { delivery, message } => self.poison(key, delivery, &message, now),
             ClientCommand::Consume(request) => self.consume(key, *request, now),
             ClientCommand::Cancel { tag, consumer, requeue } => {
                 self.cancel(key, tag, consumer, requeue, now);
@@ -191,6 +205,8 @@ impl Broker {
             ClientCommand::Begin { tag, transaction } => self.begin(key, tag, transaction),
             ClientCommand::Act { tag, transaction, action } => self.act(key, tag, transaction, action),
             ClientCommand::Commit { tag, transaction } => self.commit(key, tag, transaction, now),
+            ClientCommand::Prepare { tag, transaction, xid } => self.prepare(key, tag, transaction, xid, now),
+            ClientCommand::Decide { tag, xid, commit } => self.decide_for(key, tag, &xid, commit, now),
             ClientCommand::Abort { tag, transaction } => self.abort(key, tag, transaction),
             ClientCommand::Received { delivery } => self.received(key, delivery, now),
             ClientCommand::Completed { delivery } => self.completed(key, delivery, now),

@@ -30,7 +30,7 @@ pub(super) fn is_sys(topic: &str) -> bool {
 /// One copy of a message on its way into a queue, or straight to a client.
 #[derive(Debug)]
 pub(super) struct Planned {
-    sink: Sink,
+    pub(super) sink: Sink,
     queue: QueueKey,
     /// It joins the queue.
     queued: bool,
@@ -309,7 +309,7 @@ impl Broker {
         seq
     }
 
-    fn offer_planned(&mut self, message: &Message, plan: &mut [Planned], now: Now) {
+    pub(super) fn offer_planned(&mut self, message: &Message, plan: &mut [Planned], now: Now) {
         for planned in plan {
             let options = std::mem::take(&mut planned.options);
             match (planned.sink, planned.queued) {

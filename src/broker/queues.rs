@@ -113,7 +113,7 @@ impl Broker {
     }
 
     /// What is known of the queue behind `topic`.
-    fn queue_def(&self, topic: &str) -> QueueDef {
+    pub(super) fn queue_def(&self, topic: &str) -> QueueDef {
         let name = topic.strip_prefix(QUEUE_PREFIX).unwrap_or(topic);
         let found = self.limits.queue_defs.iter().find(|def| pattern_matches(&def.name, name));
         found.cloned().unwrap_or_else(|| QueueDef { limits: self.limits.queue, ..QueueDef::default() })
@@ -144,7 +144,9 @@ impl Broker {
 
     /// The message has left its queue.
     pub(super) fn forget_returns(&mut self, queue: QueueKey, seq: Seq) {
-        if let Owner::Group(key) = self.queues[queue as usize].owner()
+        let queue = &mut self.queues[queue as usize];
+        queue.settled_out_of_turn(seq);
+        if let Owner::Group(key) = queue.owner()
             && let Some(named) = self.groups[key as usize].as_named_mut()
         {
             named.forget(seq);

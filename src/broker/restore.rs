@@ -113,10 +113,14 @@ impl Broker {
         let row = SessionRow::decode(value)?;
         let key = u32::try_from(self.sessions.vacant_key()).expect("sessions are bounded");
         let queue = self.restore_queue(state, row.queue, Owner::Session(key), client_id)?;
+        let tail = self.queues[queue as usize].tail();
         let client_id: Arc<str> = client_id.into();
         let owner = row.owner.clone();
         let mut session = Session::new(client_id.clone(), queue, Some(row.queue));
         session.expiry = row.expiry;
+        // What was sent to a client that was there at the end is not known: anything may have been.
+        session.sent_below = if row.connected { tail } else { row.sent_below };
+        session.repeated_below = session.sent_below;
         // Nothing tells until when the client was there: an idle gateway stores no time. Its interval must not end early.
         session.disconnected = if row.connected { state.now.wall } else { row.disconnected };
         let deadline = match row.expiry {
@@ -188,6 +192,8 @@ impl Broker {
                 }
             }
             Space::Will => self.restore_will(text(space, key)?, value, state.now)?,
+            Space::Prepared => self.restore_prepared(key, value, state.now)?,
+            Space::Decided => self.restore_decision(key, value)?,
             Space::Session | Space::Group | Space::NamedQueue | Space::Broker => {}
         }
         Ok(())

@@ -12,6 +12,8 @@ use crate::time::Wall;
 pub struct Stats {
     /// Connections that opened a session.
     pub connects: u64,
+    /// Most connections with a session at a time.
+    pub connected_max: u64,
     /// Connection requests refused.
     pub connects_refused: u64,
     /// Connections ended by another one with the same client identifier.
@@ -73,10 +75,16 @@ pub struct Stats {
     pub dropped_new: u64,
     /// Queued copies that ended with their session.
     pub dropped_with_session: u64,
+    /// Queued copies that an operator removed.
+    pub purged: u64,
+    /// Copies sent to browsers.
+    pub browsed: u64,
     /// Messages that became dead letters.
     pub dead_letters: u64,
     /// Transactions committed.
     pub transactions_committed: u64,
+    /// Prepared transactions rolled back because nobody decided in time.
+    pub prepared_timed_out: u64,
     /// Transactions that ended without effect.
     pub transactions_aborted: u64,
     /// Copies that went from a shared subscription's queue to a member's own.

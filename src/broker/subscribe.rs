@@ -15,6 +15,7 @@ use crate::time::Now;
 use crate::topic::{self, Filter};
 
 use super::publish::one_id;
+use super::sys::is_sys_filter;
 
 /// A subscription in its session, its filter's text apart: a place in a tree whose nodes are two thirds full, and the text's
 /// allocation.
@@ -114,6 +115,7 @@ impl Broker {
     pub(super) fn forget_subscription(&mut self, filter: &str) {
         self.subscriptions -= 1;
         self.subscription_bytes -= subscription_bytes(filter);
+        self.sys.subscriptions -= usize::from(is_sys_filter(filter));
     }
 
     /// Enters a subscription into the session and the router.
@@ -147,6 +149,7 @@ impl Broker {
         if session.subscriptions.insert(text.into(), Subscription { options, id, group }).is_none() {
             self.subscriptions += 1;
             self.subscription_bytes += subscription_bytes(text);
+            self.sys.subscriptions += usize::from(is_sys_filter(text));
         }
         group
     }
@@ -164,6 +167,9 @@ impl Broker {
             RetainHandling::SendIfNew => is_new,
             RetainHandling::Skip => false,
         };
+        if wanted {
+            self.ask_for_sys(key, filter, one_id(id));
+        }
         if wanted && !self.retained.is_empty() {
             let jobs = &mut self.sessions[key as usize].retained_jobs;
             // A repeated subscription starts over; two rounds at a time would send everything twice.

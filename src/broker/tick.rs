@@ -15,6 +15,8 @@ pub(super) enum Timer {
     SessionEnd(SessionKey),
     /// The client's will is published.
     Will(Arc<str>),
+    /// Nobody has decided what becomes of the prepared transaction of this name.
+    Prepared(Box<str>),
     /// Expired messages of a queue without a consumer are settled.
     Expiry(QueueRef),
 }
@@ -61,6 +63,7 @@ impl Broker {
                     }
                     self.fire_will(&client_id, now);
                 }
+                Some((_, Timer::Prepared(xid))) => self.prepared_timed_out(&xid, now),
                 Some((_, Timer::Expiry(queue))) => self.begin_pass(queue, now),
                 None => break,
             }

@@ -36,8 +36,26 @@ pub(super) enum Settlement {
     Reject { requeue: bool },
 }
 
+impl Settlement {
+    /// Its stored form.
+    pub(super) fn code(self) -> u8 {
+        match self {
+            Self::Accept => 0,
+            Self::Reject { requeue: false } => 1,
+            Self::Reject { requeue: true } => 2,
+        }
+    }
+
+    /// Reads the stored form.
+    pub(super) fn from_code(code: u8) -> Option<Self> {
+        [Self::Accept, Self::Reject { requeue: false }, Self::Reject { requeue: true }]
+            .into_iter()
+            .find(|how| how.code() == code)
+    }
+}
+
 /// Memory of an action beside its message, in bytes.
-const ACTION_OVERHEAD_BYTES: u64 = 96;
+pub(super) const ACTION_OVERHEAD_BYTES: u64 = 96;
 
 /// An open transaction.
 #[derive(Debug, Default)]
@@ -208,7 +226,7 @@ impl Broker {
         self.committing = None;
     }
 
-    fn publish_committed(&mut self, message: &Message, key: Option<SessionKey>, now: Now) {
+    pub(super) fn publish_committed(&mut self, message: &Message, key: Option<SessionKey>, now: Now) {
         self.stats.published[message.qos() as usize] += 1;
         self.stats.published_bytes += u64::from(message.size());
         let result = self.distribute(message, message.topic(), key, now);

@@ -8,6 +8,7 @@ mod check;
 pub mod demo;
 mod import;
 mod passwd;
+mod queue;
 mod reload;
 mod run;
 mod status;
@@ -72,6 +73,10 @@ enum Command {
     Acl(acl::AclArgs),
     /// Shows queues, links and store of a running broker.
     Status(status::StatusArgs),
+    /// Lists, inspects, empties and ends named queues of a running broker.
+    Queue(queue::QueueArgs),
+    /// Lists and decides prepared transactions of a running broker.
+    Txn(queue::TxnArgs),
     /// Figures, check, compaction and backup of the store, with a running broker or without.
     Store(store::StoreArgs),
 }
@@ -119,6 +124,8 @@ pub fn main() -> ExitCode {
         Command::Passwd(args) => passwd::passwd(&args),
         Command::Acl(args) => acl::acl(&args),
         Command::Status(args) => status::status(&args),
+        Command::Queue(args) => queue::queue(&args),
+        Command::Txn(args) => queue::txn(&args),
         Command::Store(args) => store::store(&args),
     };
     done.unwrap_or_else(|error| {

@@ -58,6 +58,9 @@ fn round(shell: &Rc<Shell>) {
             resume.notify_one();
         }
     }
+    if hub.broker().sys_is_asked() {
+        shell.sys_asked.notify_one();
+    }
     if hub.has_login_jobs() {
         shell.logins.notify_one();
     }

@@ -6,6 +6,7 @@
 
 mod accept;
 mod connection;
+mod desk;
 mod flush;
 mod logins;
 mod ports;
@@ -14,6 +15,7 @@ mod shell;
 mod side;
 mod signals;
 mod status;
+mod sys;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -84,18 +86,30 @@ async fn serve(settings: Settings, access: Access, reload: Reload) -> anyhow::Re
     let (port_tx, port_rx) = mpsc::channel(PORT_REQUESTS_MAX);
     let (source, status_rx) = admin::status_channel();
     let (reloads, requests) = admin::reload::reload_channel();
+    let (desk, desk_rx) = admin::desk::desk_channel();
     let (stop_tx, stop) = watch::channel(false);
-    let parts =
-        SideParts { ports: port_tx, tools, source, reloads, stop, clock: LinkClock { started, timeline } };
+    let parts = SideParts {
+        ports: port_tx,
+        tools,
+        desk,
+        source,
+        reloads,
+        stop,
+        clock: LinkClock { started, timeline },
+    };
     let side = side::start(&settings, parts).context("the side thread could not start")?;
-    let reporter = status::Reporter::new(&settings, side.links(), set_aside);
+    let reporter = Rc::new(status::Reporter::new(&settings, side.links(), set_aside));
 
     tokio::task::spawn_local(flush::run(Rc::clone(&shell)));
     tokio::task::spawn_local(flush::timers(Rc::clone(&shell)));
     tokio::task::spawn_local(flush::store_events(Rc::clone(&shell), wake));
     tokio::task::spawn_local(logins::serve(Rc::clone(&shell)));
     tokio::task::spawn_local(ports::serve(Rc::clone(&shell), port_rx));
-    tokio::task::spawn_local(status::serve(Rc::clone(&shell), reporter, status_rx));
+    tokio::task::spawn_local(desk::serve(Rc::clone(&shell), desk_rx));
+    tokio::task::spawn_local(status::serve(Rc::clone(&shell), Rc::clone(&reporter), status_rx));
+    if let Some(interval) = settings.admin.sys_interval {
+        tokio::task::spawn_local(sys::run(Rc::clone(&shell), reporter, interval));
+    }
     let accepting: Vec<_> = listeners
         .into_iter()
         .map(|listener| tokio::task::spawn_local(accept::run(Rc::clone(&shell), listener)))

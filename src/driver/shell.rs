@@ -74,6 +74,8 @@ pub struct Shell {
     pub drained: Notify,
     /// The store took some of what was waiting.
     pub room: Notify,
+    /// A new subscription to `$SYS/` waits for its first values.
+    pub sys_asked: Notify,
     /// The next deadline may have moved to the front.
     pub tick: Notify,
     /// Logins wait to be checked.
@@ -97,6 +99,7 @@ impl Shell {
             flush: Notify::new(),
             drained: Notify::new(),
             room: Notify::new(),
+            sys_asked: Notify::new(),
             tick: Notify::new(),
             logins: Notify::new(),
             peers: RefCell::new(Vec::new()),

@@ -9,6 +9,7 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{oneshot, watch};
 use tracing::{error, warn};
 
+use crate::admin::desk::Desk;
 use crate::admin::reload::ReloadSource;
 use crate::admin::{self, AdminOptions, Owner, StatusSource};
 use crate::bridge::{LinkClock, LinkConfig, LinkStatus, run_link};
@@ -33,6 +34,8 @@ pub struct SideParts {
     pub ports: PortRequests,
     /// For the admin interface.
     pub tools: StoreTools,
+    /// For the admin interface too.
+    pub desk: Desk,
     /// Where the admin interface gets its snapshots.
     pub source: StatusSource,
     /// Where the admin interface asks for the configuration to be read again.
@@ -82,7 +85,7 @@ async fn run(
         tasks.spawn_local(run_link(config, parts.ports.clone(), status, parts.clock, parts.stop.clone()));
     }
     let (source, mut stop) = (parts.source, parts.stop);
-    let owner = Owner { tools: parts.tools, reloads: parts.reloads };
+    let owner = Owner { tools: parts.tools, desk: parts.desk, reloads: parts.reloads };
     let shutdown = stop.clone();
     tasks.spawn_local(async move {
         let socket = admin.socket.clone();

@@ -38,7 +38,7 @@ impl Reporter {
         Self { limits: settings.limits.clone(), links, sessions, set_aside }
     }
 
-    fn status(&self, hub: &Hub, counters: Option<&Counters>, now: Now) -> Status {
+    pub(super) fn status(&self, hub: &Hub, counters: Option<&Counters>, now: Now) -> Status {
         let broker = hub.broker();
         let gauges = broker.gauges();
         let (queues, queues_total) = queues(broker, now.wall);
@@ -60,8 +60,11 @@ impl Reporter {
             sessions: Sessions {
                 connected: (gauges.sessions - gauges.sessions_away) as u64,
                 disconnected: gauges.sessions_away as u64,
+                connected_max: broker.stats().connected_max,
+                expired: broker.stats().sessions_expired,
             },
             subscriptions: gauges.subscriptions as u64,
+            shared_subscriptions: gauges.groups as u64,
             retained: Retained { messages: gauges.retained as u64, bytes: gauges.retained_bytes },
             store,
             links,
@@ -192,6 +195,11 @@ fn traffic(hub: &Hub) -> Traffic {
         messages_out: seen.messages_out,
         bytes_in: seen.message_bytes_in,
         bytes_out: seen.message_bytes_out,
+        packets_in: seen.packets_in,
+        packets_out: seen.packets_out,
+        socket_bytes_in: seen.bytes_in,
+        socket_bytes_out: seen.bytes_out,
+        sockets: seen.accepted,
         connects: stats.connects,
         disconnects: seen.closed,
         connections: hub.connections() as u64,
@@ -247,7 +255,7 @@ fn rss_bytes() -> u64 {
 }
 
 /// Answers for ever.
-pub async fn serve(shell: Rc<Shell>, reporter: Reporter, mut requests: StatusRequests) {
+pub async fn serve(shell: Rc<Shell>, reporter: Rc<Reporter>, mut requests: StatusRequests) {
     while let Some(answer) = requests.recv().await {
         let now = shell.now();
         let hub = shell.hub.borrow();

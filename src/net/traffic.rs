@@ -9,6 +9,10 @@ pub struct Traffic {
     pub bytes_in: u64,
     /// Bytes written to clients.
     pub bytes_out: u64,
+    /// Packets from clients, of any type.
+    pub packets_in: u64,
+    /// Packets to clients, of any type.
+    pub packets_out: u64,
     /// Messages published by clients, by QoS.
     pub messages_in: [u64; 3],
     /// Messages sent to clients, by QoS; repetitions count again.

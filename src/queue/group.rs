@@ -12,6 +12,7 @@ use crate::broker::api::{ConsumerId, Selector};
 use crate::message::Qos;
 use crate::router::Sink;
 use crate::session::SessionKey;
+use crate::store::contract::Seq;
 
 use super::QueueKey;
 use super::named::Named;
@@ -34,6 +35,14 @@ pub struct Consumer {
     pub exclusive: bool,
     /// Which messages it wants; `None`: all.
     pub selector: Option<Arc<dyn Selector>>,
+    /// It looks at copies of what waits below this number and takes nothing.
+    pub browse: Option<Seq>,
+    /// It has heard that it has seen everything.
+    pub browsed: bool,
+    /// Of the messages in memory, it has looked at those below this number.
+    pub scan: Seq,
+    /// Of the messages in the store alone, it has looked at those below this number.
+    pub probe: Seq,
     /// It was told that it consumes, so deliveries may follow.
     pub active: bool,
     /// Messages under way to it.
@@ -43,6 +52,17 @@ pub struct Consumer {
 }
 
 impl Consumer {
+    /// Everything below this number has been looked at, or is in memory.
+    #[must_use]
+    pub fn beyond(&self) -> Seq {
+        self.scan.max(self.probe)
+    }
+
+    /// It goes through the queue on its own.
+    fn walks(&self) -> bool {
+        self.browse.is_some() || self.selector.is_some()
+    }
+
     /// A message of `size` bytes fits into its window.
     #[must_use]
     pub fn has_room(&self, size: u32) -> bool {
@@ -80,7 +100,21 @@ impl Member {
     }
 
     fn is_exclusive(&self) -> bool {
-        self.consumer.as_ref().is_some_and(|consumer| consumer.exclusive)
+        self.consumer.as_ref().is_some_and(|consumer| consumer.exclusive && consumer.browse.is_none())
+    }
+
+    fn browses(&self) -> bool {
+        self.consumer.as_ref().is_some_and(|consumer| consumer.browse.is_some())
+    }
+
+    fn taker(&self) -> Taker {
+        Taker {
+            session: self.session,
+            qos: self.qos,
+            retain_as_published: self.retain_as_published,
+            subscription_id: self.subscription_id,
+            consumer: self.consumer_id(),
+        }
     }
 }
 
@@ -110,6 +144,8 @@ pub struct Group {
     qos_max: Qos,
     /// Members differ in priority, or one is exclusive.
     is_ranked: bool,
+    /// Members that go through the queue on their own.
+    walkers: usize,
     named: Option<Box<Named>>,
 }
 
@@ -125,6 +161,7 @@ impl Group {
             next: 0,
             qos_max: Qos::AtMostOnce,
             is_ranked: false,
+            walkers: 0,
             named: None,
         }
     }
@@ -221,6 +258,8 @@ impl Group {
 
     fn recount(&mut self) {
         self.qos_max = self.members.iter().map(|member| member.qos).max().unwrap_or_default();
+        let walks = |member: &&Member| member.consumer.as_ref().is_some_and(|consumer| consumer.walks());
+        self.walkers = self.members.iter().filter(walks).count();
         let first = self.members.first().map(Member::priority);
         self.is_ranked =
             self.members.iter().any(|member| member.is_exclusive() || Some(member.priority()) != first);
@@ -235,7 +274,7 @@ impl Group {
             let at = (self.next + step) % n;
             let outranked =
                 best.is_some_and(|best| self.members[at].priority() <= self.members[best].priority());
-            if outranked || only.is_some_and(|only| only != at) {
+            if outranked || self.members[at].browses() || only.is_some_and(|only| only != at) {
                 continue;
             }
             if is_able(&mut self.members[at]) {
@@ -250,14 +289,47 @@ impl Group {
 
     fn take_turn(&mut self, at: usize, n: usize) -> Taker {
         self.next = (at + 1) % n;
-        let member = &self.members[at];
-        Taker {
-            session: member.session,
-            qos: member.qos,
-            retain_as_published: member.retain_as_published,
-            subscription_id: member.subscription_id,
-            consumer: member.consumer_id(),
+        self.members[at].taker()
+    }
+
+    /// Some members go through the queue on their own.
+    #[must_use]
+    #[inline]
+    pub fn has_walkers(&self) -> bool {
+        self.walkers > 0
+    }
+
+    /// Those members, but for the ones that an exclusive one keeps out.
+    pub fn walkers(&self) -> impl Iterator<Item = Taker> + '_ {
+        let only = self.members.iter().position(Member::is_exclusive);
+        let walks = move |at: usize, consumer: &Consumer| {
+            consumer.browse.is_some() || (consumer.selector.is_some() && only.is_none_or(|only| only == at))
+        };
+        let members = self.members.iter().enumerate();
+        members
+            .filter(move |(at, member)| member.consumer.as_ref().is_some_and(|consumer| walks(*at, consumer)))
+            .map(|(_, member)| member.taker())
+    }
+
+    /// The message `seq` waits again; beyond `loaded_to` it is in the store alone. Consumers with a selector look again.
+    pub fn look_again(&mut self, seq: Seq, loaded_to: Seq) {
+        if self.walkers == 0 {
+            return;
         }
+        let consumers = self.members.iter_mut().filter_map(|member| member.consumer.as_deref_mut());
+        for consumer in consumers.filter(|consumer| consumer.browse.is_none()) {
+            consumer.scan = consumer.scan.min(seq);
+            if seq >= loaded_to {
+                consumer.probe = consumer.probe.min(seq);
+            }
+        }
+    }
+
+    /// A consumer of this group.
+    #[must_use]
+    pub fn consumer(&self, session: SessionKey, id: ConsumerId) -> Option<&Consumer> {
+        let mut of_session = self.members.iter().filter(|member| member.session == session);
+        of_session.find_map(|member| member.consumer.as_deref().filter(|consumer| consumer.id == id))
     }
 
     /// Where the router sends this group's messages, for the group at `key`.
@@ -284,6 +356,10 @@ mod tests {
             priority,
             exclusive,
             selector: None,
+            browse: None,
+            browsed: false,
+            scan: 0,
+            probe: 0,
             active: true,
             under_way: 0,
             under_way_bytes: 0,

@@ -10,6 +10,8 @@
 //! *scratch* queue belongs to nobody who outlives this process; it is in the store for want of memory only, recovery throws it
 //! away, and once it is empty it is volatile again.
 
+mod ahead;
+mod counters;
 pub mod expiry;
 pub mod group;
 pub mod named;
@@ -21,6 +23,8 @@ use crate::limits::{Overflow, QueueLimits};
 use crate::message::{DeliveryOptions, Message};
 use crate::store::contract::{BatchId, Page, QueueId, RecoveredQueue, Seq};
 use crate::time::Wall;
+use ahead::Ahead;
+pub use counters::QueueCounters;
 use expiry::Pass;
 use overflow::Verdict;
 use window::{Budget, Entry, Window};
@@ -56,31 +60,12 @@ pub enum Discard {
     Expired,
     /// It made room for a newer one, or found no room.
     Full,
-    /// It went on to a member's own queue.
+    /// It went on to another queue.
     Moved,
+    /// An operator removed it.
+    Purged,
     /// Its consumer may not read it any more.
     Denied,
-}
-
-/// What happened to a queue's messages; only ever grows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct QueueCounters {
-    /// Joined the queue.
-    pub enqueued: u64,
-    /// Taken by a consumer.
-    pub delivered: u64,
-    /// Refused by a consumer, and done with all the same.
-    pub refused: u64,
-    /// Not delivered in time.
-    pub expired: u64,
-    /// Not delivered because its consumer may not read it any more.
-    pub denied: u64,
-    /// Dropped after they had joined, to make room.
-    pub dropped_oldest: u64,
-    /// Dropped before they joined, for lack of room.
-    pub dropped_new: u64,
-    /// Went on to a member's own queue.
-    pub moved: u64,
 }
 
 /// Where a page request stands.
@@ -118,6 +103,8 @@ pub struct Queue {
     bytes: u64,
     unsettled: u32,
     load: Load,
+    /// What was taken out of turn; `None`: nothing ever was.
+    ahead: Option<Box<Ahead>>,
     spilled_since: Wall,
     /// The next pass over expired messages.
     pub(crate) pass: Pass,
@@ -148,6 +135,7 @@ impl Queue {
             bytes: 0,
             unsettled: 0,
             load: Load::Idle,
+            ahead: None,
             spilled_since: Wall(0),
             pass: Pass::None,
             counters: QueueCounters::default(),
@@ -219,6 +207,12 @@ impl Queue {
     #[must_use]
     pub fn tail(&self) -> Seq {
         self.tail
+    }
+
+    /// Messages from here on were not handed out, or wait to be handed out again.
+    #[must_use]
+    pub fn handed_to(&self) -> Seq {
+        self.handed_to
     }
 
     /// Unsettled messages.
@@ -435,12 +429,7 @@ impl Queue {
         let volatile = self.is_volatile();
         let entry = self.window.remove(at, budget, volatile)?;
         self.leave(entry.message.size());
-        match cause {
-            Discard::Expired => self.counters.expired += 1,
-            Discard::Full => self.counters.dropped_oldest += 1,
-            Discard::Moved => self.counters.moved += 1,
-            Discard::Denied => self.counters.denied += 1,
-        }
+        self.counters.count(cause);
         Some(entry)
     }
 
@@ -474,8 +463,12 @@ impl Queue {
 
     /// A message that was handed out comes back to its place.
     pub fn give_back(&mut self, entry: Entry, budget: &mut Budget) {
-        assert!(self.unsettled > 0 && entry.seq < self.loaded_to, "only what was handed out comes back");
+        assert!(self.unsettled > 0, "only what was handed out comes back");
         self.unsettled -= 1;
+        if self.returned_out_of_turn(entry.seq) && entry.seq >= self.loaded_to {
+            return;
+        }
+        assert!(entry.seq < self.loaded_to, "what was handed out in turn lies below");
         let volatile = self.is_volatile();
         self.window.insert(entry, budget, volatile);
     }
@@ -547,16 +540,21 @@ impl Queue {
         self.load = Load::Idle;
         budget.unreserve(reserved);
         if stale {
+            self.page_is_over();
             return true;
         }
         assert!(page.next > from && page.next <= self.tail, "a page moves the cursor on, within the queue");
         for entry in page.entries {
             assert!((from..page.next).contains(&entry.seq), "a page holds what it says");
             self.spilled_since = entry.message.published();
+            if self.is_taken(entry.seq) {
+                continue;
+            }
             let entry = Entry { seq: entry.seq, message: entry.message, options: entry.options };
             self.window.push_back(entry, budget, false);
         }
         self.loaded_to = page.next;
+        self.page_is_over();
         true
     }
 
@@ -578,8 +576,7 @@ impl Queue {
         assert!(!self.is_volatile() || !self.is_spilled(), "a volatile queue is never spilled");
         let memory: usize = self.window.iter().map(|entry| window::entry_memory(&entry.message)).sum();
         assert_eq!(memory, self.window.memory(), "I4: the window's memory");
-        let c = &self.counters;
-        let gone = c.delivered + c.refused + c.expired + c.dropped_oldest + c.moved + c.denied;
-        assert_eq!(gone + self.messages, c.enqueued, "I4: every message is accounted for");
+        let gone = self.counters.gone();
+        assert_eq!(gone + self.messages, self.counters.enqueued, "I4: every message is accounted for");
     }
 }

@@ -136,6 +136,17 @@ impl Window {
         self.entries.iter()
     }
 
+    /// The first entry from `seq` on.
+    pub(super) fn from(&self, seq: Seq) -> Option<&Entry> {
+        self.entries.get(self.entries.partition_point(|entry| entry.seq < seq))
+    }
+
+    /// Takes the entry `seq` out.
+    pub(super) fn take(&mut self, seq: Seq, budget: &mut Budget, volatile: bool) -> Option<Entry> {
+        let at = self.entries.binary_search_by_key(&seq, |entry| entry.seq).ok()?;
+        self.remove(at, budget, volatile)
+    }
+
     pub(super) fn push_back(&mut self, entry: Entry, budget: &mut Budget, volatile: bool) {
         assert!(self.back().is_none_or(|last| last.seq < entry.seq), "a window is in order");
         let memory = entry_memory(&entry.message);

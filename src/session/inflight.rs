@@ -1,8 +1,10 @@
 //! Unsettled deliveries of one session, by delivery identifier.
 //!
-//! Identifiers are handed out in sequence, wrap around and skip those still in use. The table is a power of two in size and an
-//! identifier's place is its low bits, so looking one up costs no hashing; two identifiers in use never share a place, since
-//! one that would is skipped. Bound: 65,535 slots, and in practice the session's window plus what is parked.
+//! The identifier of a message from the session's own queue follows from its place there, so that it is the same again after a
+//! restart, of which nothing was stored. Where that one is in use, and for messages of shared subscriptions, identifiers are
+//! handed out in sequence, wrap around and skip those still in use. The table is a power of two in size and at most half full,
+//! as long as it can be; an identifier lies at its low bits or in the first free slot behind, so looking one up costs no hashing.
+//! Bound: 65,536 slots, and in practice twice the session's window and what is parked.
 
 use std::num::NonZeroU16;
 
@@ -97,24 +99,57 @@ impl InFlight {
         self.count == 0 || (self.count < messages_max && self.bytes + u64::from(size) <= u64::from(bytes_max))
     }
 
-    fn place(&self, id: DeliveryId) -> usize {
-        usize::from(id.get()) & (self.slots.len() - 1)
+    /// The identifier of the message at the place `seq` of the session's own queue: always the same one, unless it is in use.
+    /// In nobody's use until [`insert`](Self::insert) takes it. `None` when all are in use.
+    pub fn id_for(&mut self, seq: Seq) -> Option<DeliveryId> {
+        let id =
+            u16::try_from(seq.saturating_sub(1) % u64::from(u16::MAX)).expect("a remainder of 65,535 fits");
+        let id = NonZeroU16::MIN.saturating_add(id);
+        if self.get(id).is_none() { Some(id) } else { self.next_id() }
     }
 
     /// The next identifier: in nobody's use until [`insert`](Self::insert) takes it. `None` when all are in use.
     pub fn next_id(&mut self) -> Option<DeliveryId> {
-        if self.used * 2 >= self.slots.len() {
-            self.grow();
-        }
-        for _ in 0..self.slots.len() * 2 {
+        for _ in 0..u16::MAX {
             self.last = self.last.checked_add(1).unwrap_or(1);
             let id = NonZeroU16::new(self.last).expect("it wraps around to 1");
-            let place = self.place(id);
-            if self.slots[place].is_none() {
+            if self.get(id).is_none() {
                 return Some(id);
             }
         }
         None
+    }
+
+    fn home(&self, id: DeliveryId) -> usize {
+        usize::from(id.get()) & (self.slots.len() - 1)
+    }
+
+    fn after(&self, at: usize) -> usize {
+        (at + 1) & (self.slots.len() - 1)
+    }
+
+    #[inline]
+    fn find(&self, id: DeliveryId) -> Option<usize> {
+        if self.slots.is_empty() {
+            return None;
+        }
+        // One slot is always free: there is one more than there are identifiers.
+        let mut at = self.home(id);
+        loop {
+            match &self.slots[at] {
+                None => return None,
+                Some(slot) if slot.id == id => return Some(at),
+                Some(_) => at = self.after(at),
+            }
+        }
+    }
+
+    fn put(&mut self, slot: Slot) {
+        let mut at = self.home(slot.id);
+        while self.slots[at].is_some() {
+            at = self.after(at);
+        }
+        self.slots[at] = Some(slot);
     }
 
     fn grow(&mut self) {
@@ -124,31 +159,22 @@ impl InFlight {
         }
         let old = std::mem::take(&mut self.slots);
         self.slots.resize_with(len, || None);
-        for slot in old.into_iter().flatten() {
-            let place = self.place(slot.id);
-            self.slots[place] = Some(slot);
-        }
+        old.into_iter().flatten().for_each(|slot| self.put(slot));
     }
 
-    /// Takes an identifier from [`next_id`](Self::next_id) into use.
+    /// Takes an identifier from [`next_id`](Self::next_id) or [`id_for`](Self::id_for) into use.
     pub fn insert(&mut self, slot: Slot) {
-        let place = self.place(slot.id);
-        assert!(self.slots[place].is_none(), "an identifier is used once at a time");
+        assert!(self.get(slot.id).is_none(), "an identifier is used once at a time");
+        if self.used * 2 >= self.slots.len() {
+            self.grow();
+        }
         self.count_in(&slot);
         self.used += 1;
-        self.slots[place] = Some(slot);
+        self.put(slot);
     }
 
     /// Takes an identifier into use that the store remembers. `false` when it is in use already.
     pub fn restore(&mut self, slot: Slot) -> bool {
-        while self.slots.is_empty()
-            || self.slots[self.place(slot.id)].as_ref().is_some_and(|other| other.id != slot.id)
-        {
-            if self.slots.len() == SLOTS_MAX {
-                return false;
-            }
-            self.grow();
-        }
         if self.get(slot.id).is_some() {
             return false;
         }
@@ -178,43 +204,50 @@ impl InFlight {
     /// The delivery under `id`.
     #[must_use]
     pub fn get(&self, id: DeliveryId) -> Option<&Slot> {
-        if self.slots.is_empty() {
-            return None;
-        }
-        self.slots[self.place(id)].as_ref().filter(|slot| slot.id == id)
+        self.slots[self.find(id)?].as_ref()
     }
 
     /// Ends the delivery under `id`.
     pub fn remove(&mut self, id: DeliveryId) -> Option<Slot> {
-        self.get(id)?;
-        let place = self.place(id);
-        let slot = self.slots[place].take()?;
+        let at = self.find(id)?;
+        let slot = self.slots[at].take()?;
+        self.close_gap(at);
         self.count_out(slot.stage, slot.size);
         self.used -= 1;
         Some(slot)
     }
 
+    /// Slots behind a free one move up, unless they would then lie before their home.
+    fn close_gap(&mut self, mut gap: usize) {
+        let distance = |from: usize, to: usize, len: usize| to.wrapping_sub(from) & (len - 1);
+        let len = self.slots.len();
+        let mut at = self.after(gap);
+        while let Some(slot) = &self.slots[at] {
+            if distance(self.home(slot.id), at, len) >= distance(gap, at, len) {
+                self.slots.swap(gap, at);
+                gap = at;
+            }
+            at = self.after(at);
+        }
+    }
+
     /// Moves the delivery under `id` to another stage; `batch` changed its row.
     pub fn set_stage(&mut self, id: DeliveryId, stage: Stage, batch: BatchId) {
-        if self.get(id).is_none() {
-            return;
-        }
-        let place = self.place(id);
-        let Some(mut slot) = self.slots[place].take() else { return };
+        let Some(at) = self.find(id) else { return };
+        let Some(mut slot) = self.slots[at].take() else { return };
         self.count_out(slot.stage, slot.size);
         slot.stage = stage;
         slot.batch = batch;
         self.count_in(&slot);
-        self.slots[place] = Some(slot);
+        self.slots[at] = Some(slot);
     }
 
     /// The message of the delivery `id` has a new place in its queue.
     pub fn set_seq(&mut self, id: DeliveryId, seq: Seq) {
-        if self.get(id).is_some() {
-            let place = self.place(id);
-            if let Some(slot) = &mut self.slots[place] {
-                slot.seq = seq;
-            }
+        if let Some(at) = self.find(id)
+            && let Some(slot) = &mut self.slots[at]
+        {
+            slot.seq = seq;
         }
     }
 
@@ -272,6 +305,52 @@ mod tests {
             assert!(table.remove(NonZeroU16::new(id).unwrap()).is_some());
         }
         assert_eq!(table.count(), 1);
+    }
+
+    #[test]
+    fn a_place_in_the_queue_has_the_same_identifier_again_unless_it_is_in_use() {
+        let id = |table: &mut InFlight, seq| table.id_for(seq).unwrap().get();
+        let mut table = InFlight::default();
+        for (seq, expected) in
+            [(1, 1), (2, 2), (65_535, 65_535), (65_536, 1), (65_537, 2), (u64::MAX, 65_535)]
+        {
+            assert_eq!(id(&mut table, seq), expected);
+        }
+        let held = table.id_for(7).unwrap();
+        table.insert(slot(held, Stage::AwaitReceived));
+        let other = id(&mut table, 7 + 65_535);
+        assert_ne!(other, 7);
+        for seq in 8..70_000 {
+            let id = table.id_for(seq).unwrap();
+            assert_ne!(id, held);
+            table.insert(slot(id, Stage::AwaitAck));
+            table.check();
+            table.remove(id);
+        }
+    }
+
+    #[test]
+    fn the_table_behaves_like_a_map_whatever_lies_side_by_side() {
+        let mut table = InFlight::default();
+        let mut map = std::collections::BTreeMap::new();
+        let mut random = 1u64;
+        for step in 0..200_000u64 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            // Few low bits, so that many identifiers have the same home.
+            let raw = (random >> 33) as u16 & 0x0f0f | 0x10;
+            let id = NonZeroU16::new(raw).unwrap();
+            if map.remove(&id).is_some() {
+                assert_eq!(table.remove(id).map(|slot| slot.id), Some(id));
+            } else if map.len() < 40 {
+                map.insert(id, ());
+                table.insert(slot(id, Stage::AwaitAck));
+            }
+            assert_eq!(table.get(id).is_some(), map.contains_key(&id));
+            if step % 97 == 0 {
+                table.check();
+                assert!(map.keys().all(|id| table.get(*id).is_some_and(|slot| slot.id == *id)));
+            }
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@
 
 pub mod inbound;
 pub mod inflight;
+pub mod prepared_rows;
 pub mod rows;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -81,6 +82,10 @@ pub struct Session {
     pub inflight: InFlight,
     /// Deliveries to be repeated under their old identifiers.
     pub resend: BTreeMap<Seq, DeliveryId>,
+    /// Messages of the own queue below this place were sent to the client at some time.
+    pub sent_below: Seq,
+    /// Of these, an earlier process sent those below this place, if not more: nothing tells whether they arrived.
+    pub repeated_below: Seq,
     /// QoS 2 messages received and not released.
     pub inbound: Inbound,
     /// The last batch that changed a row of an outbound QoS 2 delivery.
@@ -129,6 +134,8 @@ impl Session {
             held: 0,
             inflight: InFlight::default(),
             resend: BTreeMap::new(),
+            sent_below: 0,
+            repeated_below: 0,
             inbound: Inbound::default(),
             qos2_batch: BatchId(0),
             subscriptions: BTreeMap::new(),

@@ -3,7 +3,9 @@
 //! ```text
 //! Session       client identifier            -> 1 | queue varint | expiry varint (0 with the connection, 1 never, n: n - 1 seconds)
 //!                                               | connected u8 | disconnected varint (ms)
-//!                                               | owner u8 (0 or absent none, 1 by password or certificate, 2 by token), name
+//!                                               | flags u8, absent in older rows: bits 0-1 owner (0 none, 1 by password or
+//!                                                 certificate, 2 by token), 2 "sent below this place", a varint, follows
+//!                                               | the owner's name
 //! Subscription  number u32 BE | filter       -> options u8 (bits 0-1 QoS, 2 No Local, 3 retain as published, 4-5 retain handling)
 //!                                               | identifier varint (0: none)
 //! Will          client identifier            -> 1 | delay varint (s) | expiry varint (0 never, n: n - 1 seconds) | message record
@@ -34,6 +36,8 @@ use super::inflight::Stage;
 pub struct BadRow(pub &'static str);
 
 const VERSION: u8 = 1;
+/// Of a session's flags: the place follows up to which its queue was sent.
+const HAS_PLACE: u8 = 4;
 
 /// A durable session as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +50,8 @@ pub struct SessionRow {
     pub connected: bool,
     /// When the connection ended; has no meaning while one is there.
     pub disconnected: Wall,
+    /// Messages below this place of the queue were sent at some time; has no meaning while a client is there.
+    pub sent_below: Seq,
     /// The user that it belongs to.
     pub owner: Option<Owner>,
 }
@@ -73,8 +79,10 @@ impl SessionRow {
         put_varint(&mut out, expiry);
         out.push(u8::from(self.connected));
         put_varint(&mut out, self.disconnected.0);
+        let kind = self.owner.as_ref().map_or(0, |owner| if owner.by_token { 2 } else { 1 });
+        out.push(kind | HAS_PLACE);
+        put_varint(&mut out, self.sent_below);
         if let Some(owner) = &self.owner {
-            out.push(if owner.by_token { 2 } else { 1 });
             out.extend_from_slice(owner.user.as_bytes());
         }
         out.into()
@@ -95,18 +103,20 @@ impl SessionRow {
         let (&connected, rest) = input.split_first().ok_or(BadRow("session's connection"))?;
         input = rest;
         let disconnected = Wall(take(&mut input, "session's end of connection")?);
-        let owner = take_owner(input)?;
-        Ok(Self { queue: QueueId(queue), expiry, connected: connected != 0, disconnected, owner })
+        let (&flags, mut rest) = input.split_first().unwrap_or((&0, &[]));
+        let sent_below = if flags & HAS_PLACE == 0 { 0 } else { take(&mut rest, "session's place")? };
+        let owner = take_owner(flags & !HAS_PLACE, rest)?;
+        Ok(Self { queue: QueueId(queue), expiry, connected: connected != 0, disconnected, sent_below, owner })
     }
 }
 
 /// The end of a session's row.
-fn take_owner(input: &[u8]) -> Result<Option<Owner>, BadRow> {
-    let (kind, name) = match input.split_first() {
-        None | Some((0, _)) => return Ok(None),
-        Some((kind @ 1..=2, name)) => (*kind, name),
-        Some(_) => return Err(BadRow("session's owner")),
-    };
+fn take_owner(kind: u8, name: &[u8]) -> Result<Option<Owner>, BadRow> {
+    match kind {
+        0 => return Ok(None),
+        1..=2 => {}
+        _ => return Err(BadRow("session's owner")),
+    }
     let user = std::str::from_utf8(name).map_err(|_| BadRow("session's owner"))?;
     Ok(Some(Owner { user: user.into(), by_token: kind == 2 }))
 }
@@ -329,8 +339,8 @@ mod tests {
             SessionExpiry::After(u32::MAX),
         ] {
             let owner = Some(Owner { user: "ann".into(), by_token: true });
-            let row =
-                SessionRow { queue: QueueId(7), expiry, connected: true, disconnected: Wall(99), owner };
+            let (queue, disconnected, sent_below) = (QueueId(7), Wall(99), 1 << 40);
+            let row = SessionRow { queue, expiry, connected: true, disconnected, sent_below, owner };
             assert_eq!(SessionRow::decode(&row.encode()), Ok(row));
         }
     }

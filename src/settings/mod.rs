@@ -20,6 +20,7 @@ mod url;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::admin::AdminOptions;
 use crate::bridge::LinkConfig;
@@ -40,6 +41,8 @@ pub struct AdminSettings {
     pub socket: PathBuf,
     /// HTTP on a loopback address; `None`: off.
     pub http: Option<SocketAddr>,
+    /// Time between publications below `$SYS/`; `None`: there are none.
+    pub sys_interval: Option<Duration>,
 }
 
 impl From<&AdminSettings> for AdminOptions {

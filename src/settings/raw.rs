@@ -103,6 +103,7 @@ pub struct RawLimits {
     pub connections_max: Count,
     pub sessions_max: Count,
     pub session_expiry_max: Bound<Span>,
+    pub keep_alive_max: Bound<Span>,
     pub subscriptions_per_session_max: Count,
     pub subscriptions_max: Count,
     pub subscriptions_memory_max: Size,
@@ -124,6 +125,8 @@ pub struct RawLimits {
     pub transaction_actions_max: Count,
     pub transaction_bytes_max: Size,
     pub transactions_memory_max: Size,
+    pub prepared_transactions_max: Count,
+    pub prepared_timeout: Bound<Span>,
     pub outbox_high: Size,
     pub outbox_max: Size,
     pub outboxes_max: Size,
@@ -322,6 +325,7 @@ pub struct RawAdmin {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub socket: Option<PathBuf>,
     pub http: String,
+    pub sys_interval: Span,
 }
 
 /// Shape of the log lines.
@@ -389,6 +393,7 @@ impl Default for RawLimits {
             memory_budget: Bound(None),
             connections_max: Count(limits.connections_max.into()),
             sessions_max: Count(limits.sessions_max.into()),
+            keep_alive_max: Bound(limits.keep_alive_max_secs.map(|secs| Span(u64::from(secs) * 1000))),
             session_expiry_max: Bound(
                 limits.session_expiry_max_secs.map(|secs| Span(u64::from(secs) * 1000)),
             ),
@@ -413,6 +418,8 @@ impl Default for RawLimits {
             transaction_actions_max: Count(limits.transaction_actions_max.into()),
             transaction_bytes_max: Size(limits.transaction_bytes_max),
             transactions_memory_max: Size(limits.transactions_bytes_max),
+            prepared_transactions_max: Count(limits.prepared_transactions_max.into()),
+            prepared_timeout: Bound(limits.prepared_timeout_secs.map(|secs| Span(u64::from(secs) * 1000))),
             outbox_high: Size(limits.outbox_high_bytes.into()),
             outbox_max: Size(limits.outbox_bytes_max.into()),
             outboxes_max: Size(limits.outboxes_bytes_max),
@@ -506,7 +513,7 @@ impl Default for RawJwt {
 
 impl Default for RawAdmin {
     fn default() -> Self {
-        Self { socket: None, http: "off".into() }
+        Self { socket: None, http: "off".into(), sys_interval: Span(10_000) }
     }
 }
 

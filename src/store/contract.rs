@@ -42,6 +42,10 @@ pub enum Space {
     Broker = 8,
     /// Topic of a named queue -> its queue, and how far it was handed out.
     NamedQueue = 9,
+    /// Number and part -> what a prepared transaction will do.
+    Prepared = 10,
+    /// Number -> the name of a transaction and what was decided.
+    Decided = 11,
 }
 
 impl Space {
@@ -49,9 +53,21 @@ impl Space {
     #[must_use]
     pub fn from_u8(byte: u8) -> Option<Self> {
         use Space::*;
-        [Session, Subscription, Retained, Will, InboundQos2, OutboundQos2, Group, Broker, NamedQueue]
-            .into_iter()
-            .find(|space| *space as u8 == byte)
+        [
+            Session,
+            Subscription,
+            Retained,
+            Will,
+            InboundQos2,
+            OutboundQos2,
+            Group,
+            Broker,
+            NamedQueue,
+            Prepared,
+            Decided,
+        ]
+        .into_iter()
+        .find(|space| *space as u8 == byte)
     }
 }
 

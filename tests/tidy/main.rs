@@ -8,6 +8,7 @@ mod code;
 mod manifest;
 mod prose;
 mod rust;
+mod statements;
 mod tree;
 
 use tree::{File, repository};

@@ -170,17 +170,20 @@ impl State {
                 self.send(ClientEvent::Subscribed { tag, outcomes });
             }
             ClientCommand::Publish(request) => self.on_publish(request),
-            ClientCommand::Settle { delivery, accepted } => {
-                let message = self.unsettled.remove(&delivery.get()).expect("settled once, while unsettled");
-                self.settled.push((message.topic().to_owned(), accepted));
-                self.deliver();
-            }
+            ClientCommand::Settle { delivery, accepted } => self.on_settled(delivery.get(), accepted),
+            ClientCommand::DeadLetter { delivery, .. } => self.on_settled(delivery.get(), false),
             ClientCommand::Disconnect { .. } => {
                 self.disconnected = true;
                 self.events = None;
             }
             other => panic!("a link does not send {other:?}"),
         }
+    }
+
+    fn on_settled(&mut self, delivery: u16, accepted: bool) {
+        let message = self.unsettled.remove(&delivery).expect("settled once, while unsettled");
+        self.settled.push((message.topic().to_owned(), accepted));
+        self.deliver();
     }
 
     fn on_publish(&mut self, request: PublishRequest) {

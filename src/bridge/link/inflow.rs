@@ -61,6 +61,7 @@ impl Link {
             | ClientEvent::Unsubscribed { .. }
             | ClientEvent::Consuming { .. }
             | ClientEvent::Cancelled { .. }
+            | ClientEvent::BrowseEnd { .. }
             | ClientEvent::Transacted { .. }
             | ClientEvent::DeliverRelease { .. } => {}
         }

@@ -176,7 +176,8 @@ impl Link {
             self.counters.parked += 1;
             let topic = entry.message.topic().to_owned();
             self.notice(Notice::Parked { topic, why });
-            self.settle(entry.delivery, false);
+            let (delivery, message) = (entry.delivery, entry.message);
+            self.locals.push_back(ClientCommand::DeadLetter { delivery, message });
         }
     }
 

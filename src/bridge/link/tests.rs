@@ -78,6 +78,7 @@ fn deliver(link: &mut Link, n: u16) {
 fn settled(link: &mut Link) -> Vec<(u16, bool)> {
     let settle = |command| match command {
         ClientCommand::Settle { delivery, accepted } => Some((delivery.get(), accepted)),
+        ClientCommand::DeadLetter { delivery, .. } => Some((delivery.get(), false)),
         _ => None,
     };
     locals(link).into_iter().filter_map(settle).collect()

@@ -163,3 +163,24 @@ fn expired_messages_are_dead_letters_where_it_is_defined() {
     assert_eq!((letters.len(), &*story(&letters[0])[1].1), (1, "expired"));
     assert_eq!(letters[0].message.expires(), None);
 }
+
+#[test]
+fn what_a_link_can_never_pass_on_is_a_dead_letter() {
+    let mut rig = Rig::new();
+    let link = rig.connect_with("$bridge/up", |request| request.internal = true);
+    rig.heard(link);
+    rig.subscribe(link, "t", Qos::AtLeastOnce);
+    let publisher = rig.transient("p");
+    rig.publish(publisher, "t", "poison", Qos::AtLeastOnce, 1);
+    rig.publish(publisher, "t", "good", Qos::AtLeastOnce, 2);
+    let sent = rig.deliveries(link);
+    let (delivery, message) = (sent[0].id.unwrap(), sent[0].message.clone());
+    rig.send(link, ClientCommand::DeadLetter { delivery, message });
+    rig.ack(link, sent[1].id.unwrap());
+    rig.kill_and_restart(1);
+    assert_eq!(rig.queue("$bridge/up").messages, 0);
+    let conn = undertaker(&mut rig);
+    let letters = rig.deliveries(conn);
+    assert_eq!((payload(&letters[0]), letters[0].message.topic()), ("poison".into(), "t"));
+    assert_eq!(story(&letters[0])[..2].iter().map(|s| &*s.1).collect::<Vec<_>>(), ["$bridge/up", "poison"]);
+}

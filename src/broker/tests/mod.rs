@@ -4,17 +4,20 @@ mod access;
 mod connect;
 mod dead;
 mod delivery;
+mod desk;
 mod expiry;
 mod groups;
 mod model;
 mod overflow;
+mod prepared;
 mod publish;
 mod qos2;
 mod queues;
 mod restart;
 mod retained;
-mod store;
+pub(crate) mod store;
 mod transactions;
+mod walks;
 mod wills;
 
 use std::collections::BTreeMap;
@@ -194,10 +197,15 @@ impl Rig {
         conn
     }
 
-    /// A durable session; returns whether it was resumed.
+    /// A durable session, welcomed; returns whether it was resumed.
     fn durable(&mut self, client: &str) -> (ConnId, bool) {
         let conn = self.connect_with(client, |_| {});
-        let heard = self.heard(conn);
+        let mut heard = self.heard(conn);
+        if heard.is_empty() {
+            self.commit(usize::MAX);
+            self.turn();
+            heard = self.heard(conn);
+        }
         let Some(ClientEvent::Connected(connected)) = heard.first() else { panic!("{heard:?}") };
         let present = connected.session_present;
         self.heard.insert(conn, heard[1..].to_vec());

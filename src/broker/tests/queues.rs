@@ -14,6 +14,7 @@ pub(super) fn consumer(n: u32) -> ConsumeRequest {
         priority: 0,
         exclusive: false,
         selector: None,
+        browse: false,
     }
 }
 

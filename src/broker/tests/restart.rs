@@ -139,3 +139,46 @@ fn rows_that_cannot_be_read_are_an_error_and_not_a_panic() {
         }
     }
 }
+
+#[test]
+fn what_was_sent_before_a_restart_comes_again_marked_and_under_its_old_identifier() {
+    let mut rig = Rig::new();
+    let (conn, _) = rig.durable("a");
+    rig.subscribe(conn, "t", Qos::AtLeastOnce);
+    let publisher = rig.transient("p");
+    for n in 1..=5 {
+        rig.publish(publisher, "t", &n.to_string(), Qos::AtLeastOnce, n);
+    }
+    let sent = rig.deliveries(conn);
+    assert!(sent.iter().all(|delivery| !delivery.duplicate));
+    rig.ack(conn, sent[0].id.unwrap());
+    rig.ack(conn, sent[2].id.unwrap());
+    rig.kill_and_restart(1);
+    let publisher = rig.transient("p");
+    rig.publish(publisher, "t", "6", Qos::AtLeastOnce, 1);
+    let (conn, _) = rig.durable("a");
+    let again = rig.deliveries(conn);
+    let seen: Vec<_> = again.iter().map(|d| (payload(d), d.id, d.duplicate)).collect();
+    let (two, four, five) = (sent[1].id, sent[3].id, sent[4].id);
+    let expected = [("2", two, true), ("4", four, true), ("5", five, true), ("6", again[3].id, false)];
+    assert_eq!(seen, expected.map(|(text, id, duplicate)| (text.to_owned(), id, duplicate)));
+}
+
+#[test]
+fn what_was_never_sent_to_an_absent_client_is_not_marked_after_a_restart() {
+    let mut rig = Rig::new();
+    let conn = rig.connect_with("a", |request| request.receive_max = 2);
+    rig.subscribe(conn, "t", Qos::AtLeastOnce);
+    let publisher = rig.transient("p");
+    for n in 1..=4 {
+        rig.publish(publisher, "t", &n.to_string(), Qos::AtLeastOnce, n);
+    }
+    assert_eq!(rig.payloads(conn), ["1", "2"]);
+    rig.lose(conn);
+    for _ in 0..2 {
+        rig.kill_and_restart(1);
+    }
+    let (conn, _) = rig.durable("a");
+    let marks: Vec<_> = rig.deliveries(conn).iter().map(|d| (payload(d), d.duplicate)).collect();
+    assert_eq!(marks, [("1", true), ("2", true), ("3", false), ("4", false)].map(|(t, d)| (t.to_owned(), d)));
+}

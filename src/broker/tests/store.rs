@@ -11,17 +11,17 @@ use crate::store::contract::{
 use crate::time::Wall;
 
 #[derive(Clone, Default)]
-pub(super) struct StoredQueue {
-    pub(super) tail: Seq,
-    pub(super) entries: BTreeMap<Seq, (Message, DeliveryOptions)>,
+pub(crate) struct StoredQueue {
+    pub(crate) tail: Seq,
+    pub(crate) entries: BTreeMap<Seq, (Message, DeliveryOptions)>,
 }
 
 type RowKey = (Space, Box<[u8]>);
 
 #[derive(Clone, Default)]
-pub(super) struct State {
-    pub(super) queues: BTreeMap<QueueId, StoredQueue>,
-    pub(super) rows: BTreeMap<RowKey, Box<[u8]>>,
+pub(crate) struct State {
+    pub(crate) queues: BTreeMap<QueueId, StoredQueue>,
+    pub(crate) rows: BTreeMap<RowKey, Box<[u8]>>,
     next_queue: u32,
     newest: Wall,
 }
@@ -64,22 +64,22 @@ impl State {
         }
     }
 
-    pub(super) fn rows_of(&self, space: Space) -> usize {
+    pub(crate) fn rows_of(&self, space: Space) -> usize {
         self.rows.keys().filter(|(other, _)| *other == space).count()
     }
 }
 
 #[derive(Default)]
-pub(super) struct FakeStore {
-    pub(super) applied: State,
-    pub(super) durable: State,
+pub(crate) struct FakeStore {
+    pub(crate) applied: State,
+    pub(crate) durable: State,
     waiting: VecDeque<Batch>,
     last: BatchId,
-    pub(super) urgent: u64,
+    pub(crate) urgent: u64,
 }
 
 impl FakeStore {
-    pub(super) fn submit(&mut self, batch: Batch) {
+    pub(crate) fn submit(&mut self, batch: Batch) {
         assert_eq!(batch.id.0, self.last.0 + 1, "batches are numbered in order");
         assert!(!batch.ops.is_empty());
         self.last = batch.id;
@@ -89,20 +89,20 @@ impl FakeStore {
         self.waiting.push_back(batch);
     }
 
-    pub(super) fn uncommitted(&self) -> usize {
+    pub(crate) fn uncommitted(&self) -> usize {
         self.waiting.len()
     }
 
-    pub(super) fn last_is_urgent(&self) -> Option<bool> {
+    pub(crate) fn last_is_urgent(&self) -> Option<bool> {
         self.waiting.back().map(|batch| batch.urgent)
     }
 
-    pub(super) fn last_ops(&self) -> Vec<Op> {
+    pub(crate) fn last_ops(&self) -> Vec<Op> {
         self.waiting.back().map(|batch| batch.ops.clone()).unwrap_or_default()
     }
 
     /// Makes the oldest `count` batches durable.
-    pub(super) fn commit(&mut self, count: usize) -> Option<Committed> {
+    pub(crate) fn commit(&mut self, count: usize) -> Option<Committed> {
         let mut through = None;
         for _ in 0..count.min(self.waiting.len()) {
             let batch = self.waiting.pop_front()?;
@@ -113,7 +113,7 @@ impl FakeStore {
         through
     }
 
-    pub(super) fn page(&self, request: PageRequest) -> Page {
+    pub(crate) fn page(&self, request: PageRequest) -> Page {
         let (mut entries, mut bytes, mut next) = (Vec::new(), 0, request.from + 1);
         if let Some(queue) = self.applied.queues.get(&request.queue) {
             next = queue.tail;
@@ -130,7 +130,7 @@ impl FakeStore {
     }
 
     /// Power fails: what is not durable is gone. What a new process finds.
-    pub(super) fn restart(&mut self) -> Recovered {
+    pub(crate) fn restart(&mut self) -> Recovered {
         self.waiting.clear();
         self.last = BatchId(0);
         self.applied = self.durable.clone();

@@ -9,6 +9,8 @@
 
 mod deadlines;
 mod logins;
+#[cfg(test)]
+mod machine;
 mod output;
 mod peer;
 #[cfg(test)]
@@ -163,6 +165,11 @@ impl Hub {
     #[must_use]
     pub fn broker(&self) -> &Broker {
         &self.broker
+    }
+
+    /// For what operators do; [`finish_turn`](Self::finish_turn) ends it.
+    pub fn broker_mut(&mut self) -> &mut Broker {
+        &mut self.broker
     }
 
     /// Counters of what went through.

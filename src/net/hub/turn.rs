@@ -28,6 +28,22 @@ impl Hub {
         self.broker.store_event(event, now);
     }
 
+    /// Subscriptions to `$SYS/` are answered from now on.
+    pub fn enable_sys(&mut self) {
+        self.broker.enable_sys();
+    }
+
+    /// Sends topics of the broker's own and their payloads; see [`Broker::publish_sys`](crate::broker::Broker::publish_sys).
+    pub fn publish_sys<'a>(
+        &mut self,
+        values: impl Iterator<Item = (&'a str, &'a str)>,
+        to_everybody: bool,
+        now: Now,
+    ) {
+        self.broker.publish_sys(values, to_everybody, now);
+        self.finish_turn(now);
+    }
+
     /// Ends a turn of commands or store events: effects become bytes.
     pub fn finish_turn(&mut self, now: Now) {
         loop {

@@ -43,16 +43,19 @@ impl Adapter {
             Event::Pubcomp(ack) => ClientCommand::Completed { delivery: delivery(ack.packet_id) },
             Event::Pubrel { ack, known: true } => ClientCommand::Release { tag: tag(ack.packet_id) },
             Event::Pubrel { ack, known: false } => {
+                traffic.packets_out += 1;
                 self.connection.pubcomp(answers, ack.packet_id, ReasonCode::PacketIdentifierNotFound, ());
                 return Step::Answered { used };
             }
             Event::Duplicate { packet_id, answer } => {
                 if answer == DuplicateAnswer::Pubrec {
+                    traffic.packets_out += 1;
                     self.connection.pubrec(answers, packet_id, ReasonCode::Success, ());
                 }
                 return Step::Answered { used };
             }
             Event::Ping => {
+                traffic.packets_out += 1;
                 // An open connection always may send it, and it always fits.
                 let _ = self.connection.pingresp(answers);
                 return Step::Answered { used };
@@ -104,6 +107,8 @@ impl Adapter {
             (false, false) => SessionExpiry::Never,
         };
         self.requested_expiry = expiry;
+        let longer = connect.keep_alive == 0 || connect.keep_alive > self.keep_alive_max;
+        self.server_keep_alive = (self.keep_alive_max > 0 && longer).then_some(self.keep_alive_max);
         Some(ConnectRequest {
             client_id: connect.client_id.into(),
             clean_start: connect.clean_start,

@@ -34,11 +34,16 @@ pub(super) struct Adapter {
     connection: Connection,
     /// What CONNECT asked for; CONNACK says it only if something else was granted.
     requested_expiry: SessionExpiry,
+    /// Longest keep alive in seconds; 0: any.
+    keep_alive_max: u16,
+    /// The keep alive that the client is told to use instead of its own.
+    server_keep_alive: Option<u16>,
 }
 
 impl Adapter {
     /// For a socket that was just accepted.
     pub(super) fn new(limits: &Limits, now: Now) -> Self {
+        let keep_alive_max = limits.keep_alive_max_secs.unwrap_or(0);
         let limits = ConnectionLimits {
             decode: DecodeLimits {
                 packet_bytes_max: limits.packet_bytes_max,
@@ -58,6 +63,8 @@ impl Adapter {
         Self {
             connection: Connection::new(limits, now.mono.as_millis()),
             requested_expiry: SessionExpiry::WithConnection,
+            keep_alive_max,
+            server_keep_alive: None,
         }
     }
 
@@ -73,6 +80,7 @@ impl Adapter {
     ) -> Step {
         match self.connection.receive(input, now.mono.as_millis()) {
             Ok(Received::Event { consumed, event }) => {
+                traffic.packets_in += 1;
                 self.event(event, consumed, shared, now, answers, traffic)
             }
             Ok(Received::Incomplete { needed }) => Step::Incomplete { need: needed },

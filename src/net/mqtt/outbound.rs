@@ -26,6 +26,7 @@ impl Adapter {
         pool: &mut BufferPool,
         traffic: &mut Traffic,
     ) -> Encoded {
+        traffic.packets_out += 1;
         let out = outbox.writer(pool);
         let sent = match event {
             ClientEvent::Deliver(delivery) => return self.deliver(&delivery, now, outbox, pool, traffic),
@@ -53,6 +54,7 @@ impl Adapter {
             // Answers to commands that MQTT has no packets for.
             ClientEvent::Consuming { .. }
             | ClientEvent::Cancelled { .. }
+            | ClientEvent::BrowseEnd { .. }
             | ClientEvent::Transacted { .. } => Ok(()),
             ClientEvent::Refused(refusal) => {
                 self.connection.refuse(out, refusal_code(refusal), ());
@@ -78,6 +80,7 @@ impl Adapter {
             session_expiry: (connected.expiry != self.requested_expiry)
                 .then(|| expiry_secs(connected.expiry)),
             assigned_client_id: connected.assigned_client_id.as_deref(),
+            server_keep_alive: self.server_keep_alive,
             ..Acceptance::default()
         };
         self.connection.accept(out, &acceptance, now.mono.as_millis())

@@ -59,6 +59,10 @@ fn each_alone(l: &RawLimits, s: &RawStore, raw: &Raw, check: &Check<'_>) -> Resu
             Some(span) => Some(c.seconds("limits.session_expiry_max", span, 1..=36_500 * DAY_SECS)?),
             None => None,
         },
+        keep_alive_max_secs: match l.keep_alive_max.0 {
+            Some(span) => Some(c.seconds("limits.keep_alive_max", span, 1..=65_535)?),
+            None => None,
+        },
         subscriptions_per_session_max: c.count(
             "limits.subscriptions_per_session_max",
             l.subscriptions_per_session_max,
@@ -110,6 +114,15 @@ fn each_alone(l: &RawLimits, s: &RawStore, raw: &Raw, check: &Check<'_>) -> Resu
             1..=100_000,
         )?,
         transaction_bytes_max: c.size("limits.transaction_bytes_max", l.transaction_bytes_max, KIB..=GIB)?,
+        prepared_transactions_max: c.count(
+            "limits.prepared_transactions_max",
+            l.prepared_transactions_max,
+            0..=100_000,
+        )?,
+        prepared_timeout_secs: match l.prepared_timeout.0 {
+            Some(span) => Some(c.seconds("limits.prepared_timeout", span, 1..=36_500 * DAY_SECS)?),
+            None => None,
+        },
         transactions_bytes_max: c.size(
             "limits.transactions_memory_max",
             l.transactions_memory_max,

@@ -11,6 +11,7 @@ use std::fmt::Display;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::listener::SOCKET_PATH_BYTES_MAX;
 use super::load::Environment;
@@ -177,6 +178,9 @@ fn store_file<'a>(store: &'a RawStore, check: &Check<'_>) -> Result<&'a str, Set
     Ok(&store.file)
 }
 
+/// Longest time between publications below `$SYS/`: a day.
+const SYS_INTERVAL_MILLIS_MAX: u64 = 86_400_000;
+
 fn admin(raw: &mut RawAdmin, data_dir: &Path, check: &Check<'_>) -> Result<AdminSettings, SettingsError> {
     let socket = match &raw.socket {
         Some(path) => check.path("admin.socket", path),
@@ -194,7 +198,9 @@ fn admin(raw: &mut RawAdmin, data_dir: &Path, check: &Check<'_>) -> Result<Admin
         "off" => None,
         text => Some(http_addr(text, check)?),
     };
-    Ok(AdminSettings { socket, http })
+    let interval: u64 = check.millis("admin.sys_interval", raw.sys_interval, 0..=SYS_INTERVAL_MILLIS_MAX)?;
+    let sys_interval = (interval > 0).then(|| Duration::from_millis(interval));
+    Ok(AdminSettings { socket, http, sys_interval })
 }
 
 fn http_addr(text: &str, check: &Check<'_>) -> Result<SocketAddr, SettingsError> {

@@ -9,6 +9,7 @@ use crate::packet::{Auth, Connack, Connect, Packet};
 use crate::property::{Properties, Property, PropertyIter, PropertyList};
 use crate::reason::ReasonCode;
 use crate::types::{PacketType, Qos, VARIABLE_BYTE_INTEGER_MAX, Version};
+use alloc::string::ToString;
 use alloc::vec::Vec;
 use core::num::{NonZeroU16, NonZeroU32};
 
@@ -258,20 +259,22 @@ impl Connection {
         self.extras.as_deref()?.authentication_method.as_deref()
     }
 
-    /// Writes what the version lets a server say about a violation, and ends the conversation: DISCONNECT in
-    /// MQTT 5.0 once the client is accepted; CONNACK before, where the version and the fault have a code for
-    /// it; else nothing (MQTT 5.0, 4.13; MQTT 3.1.1, 3.1.4 and 4.8).
+    /// Writes what the version lets a server say about a violation, and ends the conversation. In MQTT 5.0 that
+    /// is a reason code with a text, in DISCONNECT once the client is accepted and in CONNACK before; in older
+    /// versions CONNACK, where the fault has a code, or nothing (MQTT 5.0, 4.13; MQTT 3.1.1, 3.1.4 and 4.8).
     pub fn reject(&mut self, out: &mut Vec<u8>, violation: &Violation) {
         let reason = violation.reason_code();
         let has_return_code = matches!(
             violation,
             Violation::Decode(DecodeError::UnsupportedVersion { .. }) | Violation::ClientIdentifier
         );
+        let text = self.version.is_v5().then(|| violation.to_string());
+        let text = text.as_deref().map(Property::ReasonString);
         match self.phase {
-            Phase::Open => self.write_disconnect(out, reason, ()),
+            Phase::Open => self.write_disconnect(out, reason, text),
             Phase::AwaitConnect | Phase::Login if !self.version_known => {}
             Phase::AwaitConnect | Phase::Login if self.version.is_v5() || has_return_code => {
-                self.write_refusal(out, reason, ());
+                self.write_refusal(out, reason, text);
             }
             Phase::AwaitConnect | Phase::Login | Phase::Closed => {}
         }
