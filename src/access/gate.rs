@@ -14,6 +14,7 @@ use hashbrown::HashMap;
 use ring::hmac;
 
 use super::limiter::Limiter;
+use super::password::HashMemory;
 use super::token::{TokenKeys, looks_like_one};
 use super::users::Users;
 use super::{AddressKey, Denied, Identity, Login, Method};
@@ -263,12 +264,12 @@ fn by_password(user: &Arc<str>) -> Identity {
 impl Job {
     /// Checks the login; `system_secs` is the system's clock in seconds since 1970. Takes tens of milliseconds.
     #[must_use]
-    pub fn run(self, system_secs: u64) -> Done {
-        let found = self.found(system_secs);
+    pub fn run(self, system_secs: u64, memory: &mut HashMemory) -> Done {
+        let found = self.found(system_secs, memory);
         Done { job: self, found }
     }
 
-    fn found(&self, system_secs: u64) -> Found {
+    fn found(&self, system_secs: u64, memory: &mut HashMemory) -> Found {
         let password = self.login.password.as_deref().unwrap_or_default();
         if let Some(tokens) = self.policy.tokens.as_ref().filter(|_| looks_like_one(password)) {
             let checked = tokens.check(password, system_secs);
@@ -277,10 +278,10 @@ impl Job {
         let user = self.login.user.as_deref().unwrap_or_default();
         let Some(users) = &self.policy.users else { return Found::Nothing(Denied::Credentials) };
         let Some(stored) = users.find(user) else {
-            let _in_vain = users.decoy().is_some_and(|decoy| decoy.verify(password));
+            let _in_vain = users.decoy().is_some_and(|decoy| decoy.verify(password, memory));
             return Found::Nothing(Denied::Credentials);
         };
-        if stored.verify(password) { Found::Password } else { Found::Nothing(Denied::Credentials) }
+        if stored.verify(password, memory) { Found::Password } else { Found::Nothing(Denied::Credentials) }
     }
 }
 
@@ -323,7 +324,7 @@ mod tests {
         let mut ready = Vec::new();
         let job = gate.next_job(&mut ready, now);
         match job {
-            Some(job) => gate.finish(job.run(HOUR), now),
+            Some(job) => gate.finish(job.run(HOUR, &mut HashMemory::default()), now),
             None => ready.pop(),
         }
     }
@@ -359,7 +360,7 @@ mod tests {
         let users = Some(Arc::new(Users::parse(&users).unwrap()));
         gate.set_policy(Policy { users, ..policy() });
         assert_eq!(gate.begin(4, login("ann", "right"), 0, now), Begin::Wait, "no longer remembered");
-        assert_eq!(gate.finish(job.run(HOUR), now), None);
+        assert_eq!(gate.finish(job.run(HOUR, &mut HashMemory::default()), now), None);
         assert_eq!(run(&mut gate, now), Some((3, ann())), "by the new file");
         assert_eq!(run(&mut gate, now), Some((4, Err(Denied::Credentials))));
     }

@@ -11,7 +11,7 @@
 use std::fmt;
 use std::num::NonZeroU32;
 
-use argon2::{Algorithm, Argon2, Params, Version};
+use argon2::{Algorithm, Argon2, Block, Params, Version};
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use ring::{digest, pbkdf2};
@@ -42,6 +42,22 @@ enum Kind {
     Argon2 { algorithm: Algorithm, version: Version, cost: [u32; 3], salt: Box<[u8]>, hash: Box<[u8]> },
     Pbkdf2 { iterations: NonZeroU32, salt: Box<[u8]>, hash: Box<[u8]> },
     Sha512 { salt: Box<[u8]>, hash: Box<[u8]> },
+}
+
+/// What hashes are computed in. One that is kept from one hash to the next grows to the largest and no further: large blocks that
+/// come and go would leave holes.
+#[derive(Default)]
+pub struct HashMemory(Vec<Block>);
+
+impl HashMemory {
+    fn blocks(&mut self, count: usize) -> &mut [Block] {
+        if self.0.len() < count {
+            // The old blocks go before the new ones come.
+            self.0 = Vec::new();
+            self.0.resize_with(count, Block::default);
+        }
+        &mut self.0[..count]
+    }
 }
 
 /// Neither hash nor salt.
@@ -108,13 +124,14 @@ impl Stored {
 
     /// Whether this is the password. Takes tens of milliseconds by design.
     #[must_use]
-    pub fn verify(&self, password: &[u8]) -> bool {
+    pub fn verify(&self, password: &[u8], room: &mut HashMemory) -> bool {
         match &self.0 {
             Kind::Argon2 { algorithm, version, cost: [memory, passes, lanes], salt, hash } => {
                 let mut found = vec![0; hash.len()];
                 Params::new(*memory, *passes, *lanes, Some(hash.len())).is_ok_and(|params| {
+                    let blocks = room.blocks(params.block_count());
                     let argon2 = Argon2::new(*algorithm, *version, params);
-                    argon2.hash_password_into(password, salt, &mut found).is_ok()
+                    argon2.hash_password_into_with_memory(password, salt, &mut found, blocks).is_ok()
                         && bool::from(found.ct_eq(hash))
                 })
             }
@@ -207,9 +224,9 @@ mod tests {
         let line = Stored::create(b"s3cret", &[7; SALT_BYTES]);
         let stored = Stored::parse(&line).unwrap();
         assert!(line.starts_with("$argon2id$v=19$m=7168,t=5,p=1$"), "{line}");
-        assert!(stored.verify(b"s3cret"));
+        assert!(stored.verify(b"s3cret", &mut HashMemory::default()));
         for wrong in [&b""[..], b"S3cret", b"s3cret ", b"s3cre"] {
-            assert!(!stored.verify(wrong));
+            assert!(!stored.verify(wrong, &mut HashMemory::default()));
         }
         assert_eq!(format!("{stored:?}"), "Stored(argon2)");
     }
@@ -218,16 +235,16 @@ mod tests {
     fn a_reference_hash_of_argon2_is_understood() {
         // The test vector of the reference implementation: password "password", salt "somesalt".
         let line = "$argon2id$v=19$m=256,t=2,p=1$c29tZXNhbHQ$nf65EOgLrQMR/uIPnA4rEsF5h7TKyQwu9U1bMCHGi/4";
-        assert!(Stored::parse(line).unwrap().verify(b"password"));
-        assert!(!Stored::parse(line).unwrap().verify(b"passwore"));
+        assert!(Stored::parse(line).unwrap().verify(b"password", &mut HashMemory::default()));
+        assert!(!Stored::parse(line).unwrap().verify(b"passwore", &mut HashMemory::default()));
     }
 
     #[test]
     fn the_lines_of_mosquitto_are_understood() {
         for line in MOSQUITTO {
             let stored = Stored::parse(line).unwrap();
-            assert!(stored.verify(b"secret"), "{line}");
-            assert!(!stored.verify(b"Secret"), "{line}");
+            assert!(stored.verify(b"secret", &mut HashMemory::default()), "{line}");
+            assert!(!stored.verify(b"Secret", &mut HashMemory::default()), "{line}");
         }
     }
 

@@ -100,7 +100,7 @@ pub fn check_name(user: &str) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::password::SALT_BYTES;
+    use super::super::password::{HashMemory, SALT_BYTES};
     use super::*;
 
     #[test]
@@ -108,7 +108,7 @@ mod tests {
         let hash = Stored::create(b"x", &[1; SALT_BYTES]);
         let users = Users::parse(&format!("# people\nann:{hash}\n\nbob:{hash}\r\n")).unwrap();
         assert_eq!(users.len(), 2);
-        assert!(users.find("bob").unwrap().verify(b"x"));
+        assert!(users.find("bob").unwrap().verify(b"x", &mut HashMemory::default()));
         assert_eq!(users.find("carl"), None);
         for (text, said) in [
             ("ann", "line 1: expected USER:HASH"),

@@ -226,6 +226,7 @@ impl Lines {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::password::HashMemory;
 
     #[test]
     fn a_file_is_made_changed_and_keeps_its_other_lines() {
@@ -244,7 +245,10 @@ mod tests {
         assert!(text.starts_with("# people\nann:$argon2id$"), "{text}");
         let users = Users::parse(&text).unwrap();
         for (user, password) in [("ann", "two"), ("bob", "three"), ("carl", "a:b")] {
-            assert!(users.find(user).unwrap().verify(password.as_bytes()), "{user}");
+            assert!(
+                users.find(user).unwrap().verify(password.as_bytes(), &mut HashMemory::default()),
+                "{user}"
+            );
         }
         let mut lines = Lines::read(&path).unwrap();
         assert!(lines.remove("bob") && !lines.remove("bob"));

@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use tracing::warn;
 
 use crate::access::gate::{Done, Job};
+use crate::access::password::HashMemory;
 use crate::driver::shell::Shell;
 
 /// The thread that checks.
@@ -54,7 +55,7 @@ async fn check(worker: &mut Option<Worker>, job: Job) -> Done {
         return done;
     }
     *worker = None;
-    here.run(system_secs())
+    here.run(system_secs(), &mut HashMemory::default())
 }
 
 impl Worker {
@@ -68,8 +69,9 @@ impl Worker {
 
 /// Ends with the broker's thread, which then takes no more results.
 fn work(waiting: &Receiver<Job>, results: &mpsc::Sender<Done>) {
+    let mut memory = HashMemory::default();
     while let Ok(job) = waiting.recv() {
-        if results.blocking_send(job.run(system_secs())).is_err() {
+        if results.blocking_send(job.run(system_secs(), &mut memory)).is_err() {
             return;
         }
     }

@@ -53,6 +53,8 @@ mod tests_file;
 #[cfg(test)]
 mod tests_format;
 #[cfg(test)]
+mod tests_latency;
+#[cfg(test)]
 mod tests_model;
 #[cfg(test)]
 mod tests_numbers;

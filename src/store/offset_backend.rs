@@ -25,7 +25,7 @@ use super::space::Space;
 
 const PAGE: usize = BLOCK_BYTES as usize;
 const COPY_MAGIC: &[u8; 8] = b"tg-page0";
-const TRICKLE_BYTES: u64 = 128 << 10;
+pub(super) const TRICKLE_BYTES: u64 = 128 << 10;
 /// Pages from this size on are compared before they are written again.
 const COMPARED_BYTES_MIN: usize = 16 << 10;
 /// Pages of one commit whose places are remembered for that.

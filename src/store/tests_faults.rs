@@ -183,7 +183,7 @@ impl Loop {
 
 impl Drop for Loop {
     fn drop(&mut self) {
-        let _busy = std::process::Command::new("umount").arg(self.path()).status();
+        let _busy = std::process::Command::new("umount").arg("--lazy").arg(self.path()).status();
     }
 }
 

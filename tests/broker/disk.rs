@@ -1,4 +1,5 @@
-//! Disks that are full, and disks that fail. The tests need root and loop devices; elsewhere they say that they were skipped.
+//! Disks that are full, disks that fail, and a file that is too new. Tests that need root and loop devices say elsewhere that they
+//! were skipped.
 
 use tidegate_mqtt::ReasonCode;
 
@@ -124,4 +125,31 @@ fn after_a_disk_has_failed_nothing_is_acknowledged_and_what_was_is_there_when_it
     take(&mut client, 0..acknowledged);
     drop(client);
     assert!(gateway.stop().success());
+}
+
+/// Makes the store's file one of format 999, in both copies of its superblock.
+fn make_newer(path: &std::path::Path) -> Vec<u8> {
+    let mut content = std::fs::read(path).unwrap();
+    for block in content.chunks_mut(4096).take(2) {
+        block[8..12].copy_from_slice(&999u32.to_le_bytes());
+        let sum = crc32c::crc32c(&block[..60]);
+        block[60..64].copy_from_slice(&sum.to_le_bytes());
+    }
+    std::fs::write(path, &content).unwrap();
+    content
+}
+
+#[test]
+fn a_store_of_a_newer_program_is_refused_with_a_remedy_and_left_as_it_is() {
+    let mut gateway = options().start();
+    assert!(gateway.stop().success());
+    let content = make_newer(&gateway.store_file());
+    let refused = gateway.second_process();
+    assert_eq!(refused.status.code(), Some(1));
+    for part in ["format version 999", "use the newer program"] {
+        assert!(refused.output.contains(part), "{}", refused.output);
+    }
+    assert!(std::fs::read(gateway.store_file()).unwrap() == content, "the file has changed");
+    let names = std::fs::read_dir(gateway.folder().join("data")).unwrap();
+    assert!(names.flatten().all(|entry| !entry.file_name().to_string_lossy().contains("damaged")));
 }

@@ -8,6 +8,7 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod clients;
 mod device;
 mod reader;
 mod tools;

@@ -19,16 +19,7 @@ impl Tools {
     /// # Panics
     /// Something is missing in CI, without `TIDEGATE_ALLOW_SKIP=1`.
     pub fn find() -> Option<Self> {
-        match Self::look() {
-            Ok(tools) => Some(tools),
-            Err(missing) => {
-                let allowed = std::env::var_os("TIDEGATE_ALLOW_SKIP").is_some_and(|value| value == "1");
-                let in_ci = std::env::var_os("CI").is_some();
-                assert!(allowed || !in_ci, "{missing}; see tests/README.md");
-                eprintln!("SKIPPED, NOTHING WAS TESTED: {missing}; see tests/README.md");
-                None
-            }
-        }
+        found_or_skipped(Self::look())
     }
 
     fn look() -> Result<Self, String> {
@@ -43,6 +34,33 @@ impl Tools {
         works(Command::new(&tools.node).args(["-e", "require('mqtt')"]), "the package mqtt for node")?;
         Ok(tools)
     }
+}
+
+fn found_or_skipped<T>(found: Result<T, String>) -> Option<T> {
+    found
+        .inspect_err(|missing| {
+            let allowed = std::env::var_os("TIDEGATE_ALLOW_SKIP").is_some_and(|value| value == "1");
+            let in_ci = std::env::var_os("CI").is_some();
+            assert!(allowed || !in_ci, "{missing}; see tests/README.md");
+            eprintln!("SKIPPED, NOTHING WAS TESTED: {missing}; see tests/README.md");
+        })
+        .ok()
+}
+
+/// Publisher and subscriber of Eclipse Paho for C. Missing ones are treated as in [`Tools::find`].
+pub fn paho_c() -> Option<(PathBuf, PathBuf)> {
+    found_or_skipped(program("paho_c_pub").and_then(|publisher| Ok((publisher, program("paho_c_sub")?))))
+}
+
+/// A node that finds the package node-red. A missing one is treated as in [`Tools::find`].
+pub fn node_red() -> Option<PathBuf> {
+    found_or_skipped(program("node").and_then(|node| {
+        works(
+            Command::new(&node).args(["-e", "require.resolve('node-red')"]),
+            "the package node-red for node",
+        )?;
+        Ok(node)
+    }))
 }
 
 fn program(name: &str) -> Result<PathBuf, String> {

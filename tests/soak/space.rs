@@ -44,6 +44,7 @@ fn a_slow_queue_does_not_pin_the_space_of_a_fast_one() {
     let count = large.unwrap_or(100_000);
     let backlog_mib: u64 =
         parameter("TIDEGATE_SOAK_BACKLOG_MIB").unwrap_or(if large.is_some() { 100 } else { 24 });
+    let fast_bytes: usize = parameter("TIDEGATE_SOAK_FAST_BYTES").unwrap_or(1024);
     let gateway = Gateway::start();
     leave_session(&gateway, "soak-slow", "slow/#");
     leave_session(&gateway, "soak-fast", "fast/#");
@@ -55,7 +56,7 @@ fn a_slow_queue_does_not_pin_the_space_of_a_fast_one() {
     let (mut fast, mut fast_sent, mut round) = (Order::default(), 0, 0);
     let mut worst = (0.0, 0, 0);
     while fast_sent < count {
-        publisher.publish("fast/1", fast_sent..fast_sent + ROUND, 1024, 1000).unwrap();
+        publisher.publish("fast/1", fast_sent..fast_sent + ROUND, fast_bytes, 1000).unwrap();
         publisher.publish("slow/1", slow_sent..slow_sent + SLOW_PER_ROUND, 1024, 1000).unwrap();
         fast_sent += ROUND;
         slow_sent += SLOW_PER_ROUND;
@@ -75,7 +76,7 @@ fn a_slow_queue_does_not_pin_the_space_of_a_fast_one() {
         if share > worst.0 {
             worst = (share, live, taken);
         }
-        if round % 500 == 0 {
+        if round % (count / ROUND / 20).max(100) == 0 {
             println!(
                 "{fast_sent}: live {:.1} MiB, on the disk {:.1} MiB, length {:.1} MiB",
                 mib(live),

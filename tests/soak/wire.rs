@@ -236,7 +236,20 @@ fn put_publish(out: &mut Vec<u8>, topic: &str, number: u64, size: usize) {
     out.extend_from_slice(topic.as_bytes());
     out.extend_from_slice(&((number % IDENTIFIERS) as u16 + 1).to_be_bytes());
     out.extend_from_slice(&number.to_be_bytes());
-    out.resize(out.len() + size - 8, number as u8);
+    put_noise(out, number, size - 8);
+}
+
+/// Appends bytes that cannot be made shorter, so that what is measured does not depend on what compression makes of them.
+fn put_noise(out: &mut Vec<u8>, seed: u64, count: usize) {
+    let end = out.len() + count;
+    let mut state = seed;
+    while out.len() < end {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        out.extend_from_slice(&(mixed ^ (mixed >> 31)).to_le_bytes());
+    }
+    out.truncate(end);
 }
 
 /// Where the body of the packet at the front begins, and where the packet ends; `None` while it is not complete.

@@ -16,7 +16,7 @@ const DAY_SECS: u64 = 86_400;
 /// Rules for queues.
 const QUEUE_RULES_MAX: usize = 1000;
 /// The ring must hold several of the largest packets at once: this many.
-const PACKETS_IN_RING_MIN: u64 = 8;
+const PACKETS_IN_RING_MIN: u64 = 4;
 /// The same for the largest transactions.
 const TRANSACTIONS_IN_RING_MIN: u64 = 4;
 
@@ -218,7 +218,7 @@ fn together(limits: &Limits, raw: &Raw, check: &Check<'_>) -> Result<(), Setting
     let packet = u64::from(limits.packet_bytes_max);
     if packet > limits.ring_bytes / PACKETS_IN_RING_MIN {
         let what = format!(
-            "{} is more than an eighth of store.ring ({}); lower it or set store.ring = \"{}\"",
+            "{} is more than a quarter of store.ring ({}); lower it or set store.ring = \"{}\"",
             Size(packet),
             Size(limits.ring_bytes),
             Size(packet.saturating_mul(PACKETS_IN_RING_MIN).next_multiple_of(MIB)),

@@ -242,10 +242,10 @@ fn a_file_that_is_missing_or_no_toml_is_told_by_its_name() {
 
 #[test]
 fn limits_that_contradict_each_other_are_refused() {
-    let said = Case::new("limits.packet_max = '2MiB'").complaint();
+    let said = Case::new("limits.packet_max = '3MiB'").complaint();
     assert_eq!(
         said,
-        "t.toml:1: limits.packet_max: 2MiB is more than an eighth of store.ring (8MiB); lower it or set store.ring = \"16MiB\""
+        "t.toml:1: limits.packet_max: 3MiB is more than a quarter of store.ring (8MiB); lower it or set store.ring = \"12MiB\""
     );
     let said = Case::new("limits.outbox_high = '2MiB'").complaint();
     assert_eq!(said, "t.toml:1: limits.outbox_high: 2MiB is more than limits.outbox_max (1MiB)");
