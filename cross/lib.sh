@@ -181,5 +181,8 @@ build_program() {
     local target="$1"
     need_std "$target"
     say "building tidegate for $target"
-    (cd "$ROOT" && cross_cargo zigbuild "$target" --locked --profile dist --bin tidegate)
+    local last=()
+    # rustc's own start-up objects come with its ready-made library only; zig has others.
+    if [ "${#STD_ARGS[@]}" -gt 0 ] && [[ "$target" == *musl* ]]; then last=(-- -Clink-self-contained=no); fi
+    (cd "$ROOT" && cross_cargo rustc "$target" --locked --profile dist --bin tidegate "${last[@]}")
 }

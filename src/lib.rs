@@ -15,6 +15,7 @@ pub mod net;
 pub mod port;
 pub mod queue;
 pub mod router;
+pub mod selector;
 pub mod session;
 pub mod settings;
 pub mod store;

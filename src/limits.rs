@@ -82,6 +82,12 @@ pub const DEAD_LETTERS: &str = "dead-letters";
 pub struct Limits {
     /// Connections over all listeners.
     pub connections_max: u32,
+    /// Connections from one IP address; `None`: no bound of its own.
+    pub connections_per_address_max: Option<u32>,
+    /// Connections that each listener accepts in a second; more wait. `None`: as fast as they come.
+    pub accept_rate_max: Option<u32>,
+    /// Handshakes (TLS, WebSocket, PROXY protocol) under way; beyond it the oldest one makes room.
+    pub handshakes_max: u32,
     /// Sessions, connected or not.
     pub sessions_max: u32,
     /// Longest life of a session after its connection ended, in seconds; `None`: no bound.
@@ -181,6 +187,9 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections_max: 10_000,
+            connections_per_address_max: None,
+            accept_rate_max: None,
+            handshakes_max: 100,
             sessions_max: 100_000,
             session_expiry_max_secs: None,
             keep_alive_max_secs: None,

@@ -20,6 +20,17 @@ pub fn is_queue(topic: &str) -> bool {
     topic.as_bytes().first() == Some(&b'$') && topic.as_bytes().starts_with(QUEUE_PREFIX.as_bytes())
 }
 
+/// Prefix of temporary topics: `$temp/<client identifier>/<name>` is heard by that client alone.
+pub const TEMP_PREFIX: &str = "$temp/";
+
+/// Whether a client may subscribe to a filter (without `$share/<group>/`): one of temporary topics must be its own.
+#[must_use]
+#[inline]
+pub fn may_hear(filter: &str, client_id: &str) -> bool {
+    let Some(rest) = filter.strip_prefix(TEMP_PREFIX) else { return true };
+    rest.strip_prefix(client_id).is_some_and(|name| name.starts_with('/'))
+}
+
 /// Why a text is no topic name or no topic filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TopicError {
@@ -189,6 +200,22 @@ mod tests {
 
     fn parse(text: &str) -> Result<Filter, TopicError> {
         Filter::parse(text, &limits())
+    }
+
+    #[test]
+    fn temporary_topics_are_heard_by_their_client_alone() {
+        for (filter, may) in [
+            ("a/b", true),
+            ("#", true),
+            ("$temp/me/answers", true),
+            ("$temp/me/#", true),
+            ("$temp/me", false),
+            ("$temp/mean/answers", false),
+            ("$temp/+/answers", false),
+            ("$temp/#", false),
+        ] {
+            assert_eq!(may_hear(filter, "me"), may, "{filter}");
+        }
     }
 
     #[test]

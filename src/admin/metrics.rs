@@ -135,6 +135,7 @@ families! {
     "received" COUNTER BYTES, "Topics and payloads from clients", |s, out| out.by_qos(s.traffic.bytes_in);
     "sent" COUNTER BYTES, "Topics and payloads to clients", |s, out| out.by_qos(s.traffic.bytes_out);
     "dropped_messages" COUNTER None, "Messages dropped by cause", |s, out| out.by("cause", &s.traffic.dropped);
+    "refused_connections" COUNTER None, "Connections turned away before they had a session, by cause", |s, out| out.by("cause", &s.traffic.refused_connections);
     "connects" COUNTER None, "Sessions opened or resumed", |s, out| out.one(s.traffic.connects);
     "disconnects" COUNTER None, "Connections that ended", |s, out| out.one(s.traffic.disconnects);
     "connections" GAUGE None, "Connections open now", |s, out| out.one(s.traffic.connections);
@@ -267,6 +268,7 @@ mod tests {
         status.links.push(LinkSnapshot { name: "dc".into(), connected_since: Some(1), ..Default::default() });
         status.store.syncs.insert("commit".into(), 9);
         status.store.bytes_written.insert("ring".into(), 4096);
+        status.traffic.refused_connections.insert("address_full".into(), 3);
         status.memory.tracked.insert("windows".into(), 77);
         status
     }

@@ -133,6 +133,8 @@ pub struct Traffic {
     pub denied: ByCause,
     /// Packets that were no valid packets.
     pub malformed: u64,
+    /// Connections that were turned away before they had a session, by cause.
+    pub refused_connections: ByCause,
     /// Messages dropped, by cause.
     pub dropped: ByCause,
 }

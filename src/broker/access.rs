@@ -82,6 +82,16 @@ impl Broker {
         self.close(key, CloseReason::NotAuthorized, now)
     }
 
+    /// Who the client of a connection is.
+    #[must_use]
+    pub fn identity(&self, conn: ConnId) -> Identity {
+        let session = self.conns.get(&conn).map(|key| &self.sessions[*key as usize]);
+        session
+            .and_then(|session| session.access.as_ref())
+            .map(|access| access.identity.clone())
+            .unwrap_or_default()
+    }
+
     /// Every connection and who its client is; `None`: anonymous.
     pub fn logins(&self) -> impl Iterator<Item = (ConnId, Option<&Identity>)> {
         self.conns.iter().map(|(conn, key)| {

@@ -155,6 +155,13 @@ impl Broker {
         self.demote_queue(slot.queue.key);
     }
 
+    /// Answers when what was asked for before is durable: in the batch being built, if there is anything in it.
+    pub(super) fn sync(&mut self, key: SessionKey, tag: ReplyTag) {
+        let building = self.batch.id();
+        let last = if self.batch.memory() > 0 { building } else { BatchId(building.0 - 1) };
+        self.answer(key, Some(last), ClientEvent::Synced { tag });
+    }
+
     /// PUBREC. The message is settled and the new stage stored in one batch; PUBREL leaves after it.
     pub(super) fn received(&mut self, key: SessionKey, id: DeliveryId, now: Now) {
         let session = &mut self.sessions[key as usize];

@@ -296,6 +296,11 @@ pub enum ClientCommand {
         /// The delivery.
         delivery: DeliveryId,
     },
+    /// Answered with `Synced` when everything that the connection has asked for before is durable.
+    Sync {
+        /// For the answer.
+        tag: ReplyTag,
+    },
     /// A deliberate end. The last command of a connection, as is `Lost`.
     Disconnect {
         /// Publish the will all the same (MQTT 5.0 reason 0x04).
@@ -475,6 +480,11 @@ pub enum ClientEvent {
         tag: ReplyTag,
         /// One for each filter: the subscription existed. `None` for a filter that is malformed.
         existed: Box<[Option<bool>]>,
+    },
+    /// The answer to a `Sync`.
+    Synced {
+        /// Of the request.
+        tag: ReplyTag,
     },
     /// The answer to a `Consume`.
     Consuming {

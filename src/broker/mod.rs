@@ -215,6 +215,7 @@ impl Broker {
                 self.subscribe(key, tag, subscription_id, &filters, now);
             }
             ClientCommand::Unsubscribe { tag, filters } => self.unsubscribe(key, tag, &filters, now),
+            ClientCommand::Sync { tag } => self.sync(key, tag),
             ClientCommand::Disconnect { with_will, expiry } => self.disconnect(key, with_will, expiry, now),
             ClientCommand::Lost | ClientCommand::Connect(_) => self.drop_connection(key, now),
         }

@@ -73,6 +73,9 @@ impl Broker {
             return Err(SubscribeOutcome::NotAuthorized);
         }
         let session = &self.sessions[key as usize];
+        if !topic::may_hear(&filter.filter, &session.client_id) {
+            return Err(SubscribeOutcome::NotAuthorized);
+        }
         let old = session.subscriptions.get(&*asked.filter).copied();
         // A shared subscription that becomes durable stores what waits in it.
         let full = self.full && filter.is_shared() && session.is_durable();

@@ -32,7 +32,7 @@ pub const EXIT_INCOMPLETE: u8 = 3;
 const EXAMPLES: &str = "\
 Examples:
   tidegate demo                       see that nothing is lost, in a minute
-  tidegate run                        serve mqtt://127.0.0.1:1883
+  tidegate run                        serve mqtt://127.0.0.1:1883 and stomp://127.0.0.1:61613
   tidegate run --config FILE
   tidegate check --config FILE        find mistakes before they matter
   tidegate import-mosquitto FILE      the equal configuration for a mosquitto.conf

@@ -29,7 +29,7 @@ pub fn run(args: &SettingsArgs) -> anyhow::Result<ExitCode> {
 
 fn announce(loaded: &Loaded) {
     let files: Vec<_> = loaded.files.iter().map(|file| file.display().to_string()).collect();
-    let parts = memory_parts(&loaded.settings.limits, &loaded.settings.bridges);
+    let parts = memory_parts(&loaded.settings.limits, &loaded.settings.bridges, &loaded.settings.listeners);
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         config = if files.is_empty() { "built-in defaults".to_owned() } else { files.join(", ") },

@@ -1,17 +1,18 @@
 //! The end of each round: operations go to the store, then bytes go to sockets. Also timers and the store's answers.
 
 use std::io::ErrorKind;
+use std::net::Shutdown;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use socket2::SockRef;
-use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::{Notify, mpsc};
 use tracing::error;
 
 use crate::broker::api::{ClientEvent, ConnId, Delivery};
+use crate::driver::layers::Layers;
 use crate::driver::shell::{PeerIo, Shell};
+use crate::driver::stream::WriteHalf;
 use crate::net::hub::{Hub, Output};
 use crate::port::PORT_UNQUEUED_MAX;
 use crate::store::contract::StoreEvent;
@@ -82,13 +83,17 @@ fn write(shell: &Rc<Shell>, hub: &mut Hub, id: ConnId) {
             }
         }
         PeerIo::Socket { blocked, .. } if blocked.get() => {}
-        PeerIo::Socket { half, blocked, resume } => {
-            if !write_socket(shell, hub, id, half) {
+        PeerIo::Socket { half, layers, blocked, resume, .. } => {
+            let all = match layers {
+                None => write_socket(shell, hub, id, half),
+                Some(layers) => write_layered(shell, hub, id, half, &mut layers.borrow_mut()),
+            };
+            if !all {
                 blocked.set(true);
                 tokio::task::spawn_local(wait_writable(Rc::clone(shell), id, Rc::clone(&peer)));
             } else if hub.is_finished(id) {
                 resume.notify_one();
-                let _ = SockRef::from(half.as_ref()).shutdown(std::net::Shutdown::Write);
+                half.shutdown(Shutdown::Write);
             }
         }
     }
@@ -113,7 +118,7 @@ fn send_to_port(
 }
 
 /// Writes what the socket takes; `false` when it takes no more and something is left.
-fn write_socket(shell: &Shell, hub: &mut Hub, id: ConnId, half: &OwnedWriteHalf) -> bool {
+fn write_socket(shell: &Shell, hub: &mut Hub, id: ConnId, half: &WriteHalf) -> bool {
     loop {
         let result = match hub.output(id) {
             None => return true,
@@ -127,6 +132,34 @@ fn write_socket(shell: &Shell, hub: &mut Hub, id: ConnId, half: &OwnedWriteHalf)
             Err(_) => {
                 hub.abandon(id, shell.now());
                 return true;
+            }
+        }
+    }
+}
+
+/// The same through layers. The last thing that they write is their goodbye.
+fn write_layered(shell: &Shell, hub: &mut Hub, id: ConnId, half: &WriteHalf, layers: &mut Layers) -> bool {
+    loop {
+        match layers.flush(half) {
+            Ok(true) => {}
+            Ok(false) => return false,
+            Err(_) => {
+                hub.abandon(id, shell.now());
+                return true;
+            }
+        }
+        match hub.output(id) {
+            Some(output) => {
+                let n = layers.encode(&output);
+                hub.wrote(id, n, shell.now());
+            }
+            None => {
+                if hub.is_finished(id) {
+                    layers.close();
+                }
+                if !layers.has_output() {
+                    return true;
+                }
             }
         }
     }
@@ -178,7 +211,7 @@ fn close_hard(shell: &Shell, id: ConnId) {
         && let PeerIo::Socket { half, resume, .. } = &*peer
     {
         resume.notify_one();
-        let _ = SockRef::from(half.as_ref()).shutdown(std::net::Shutdown::Both);
+        half.shutdown(Shutdown::Both);
     }
 }
 

@@ -7,15 +7,22 @@
 mod accept;
 mod connection;
 mod desk;
+mod door;
 mod flush;
+mod gate;
+mod layers;
+mod listening;
 mod logins;
+mod pace;
 mod ports;
 mod reload;
 mod shell;
 mod side;
 mod signals;
 mod status;
+mod stream;
 mod sys;
+mod tls;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -25,14 +32,18 @@ use anyhow::Context;
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
 use crate::admin;
 use crate::bridge::LinkClock;
 use crate::broker::Broker;
+use crate::driver::accept::Listeners;
+use crate::driver::gate::Gate;
 use crate::driver::reload::Reloader;
 use crate::driver::shell::{Clock, Shell};
 use crate::driver::side::SideParts;
+use crate::driver::tls::ListenerCertificates;
 use crate::net::hub::{Access, Hub};
 use crate::settings::Settings;
 use crate::store::{Store, StoreOptions};
@@ -42,6 +53,8 @@ pub use reload::{Load, Reload};
 
 /// How long clients get to take their last bytes at shutdown.
 const GOODBYE_MAX: Duration = Duration::from_secs(3);
+/// Descriptors that are no clients': files, listeners, links, the admin interface, handshakes.
+const OWN_DESCRIPTORS: u64 = 128;
 /// Links that may ask for a port at a time.
 const PORT_REQUESTS_MAX: usize = 16;
 
@@ -49,14 +62,42 @@ const PORT_REQUESTS_MAX: usize = 16;
 ///
 /// # Errors
 /// When it cannot start (a port in use, a store in use or of a newer version) or the store fails while it runs.
-pub fn run(settings: Settings, access: Access, reload: Reload) -> anyhow::Result<()> {
-    signals::raise_descriptor_limit();
+pub fn run(mut settings: Settings, access: Access, reload: Reload) -> anyhow::Result<()> {
+    if let Some(descriptors) = signals::raise_descriptor_limit() {
+        fit_connections(&mut settings, descriptors);
+    }
     signals::abort_on_panic();
     let runtime = Builder::new_current_thread()
         .enable_all()
         .thread_name("blocking")
         .build_local(LocalOptions::default())?;
     runtime.block_on(serve(settings, access, reload))
+}
+
+/// Reads the certificates and keys of all listeners, to find what `run` would stumble over.
+///
+/// # Errors
+/// Names the listener, the file and the remedy.
+pub fn check_certificates(settings: &Settings) -> anyhow::Result<()> {
+    for listener in &settings.listeners {
+        ListenerCertificates::load(listener).map_err(|what| anyhow::anyhow!(what))?;
+    }
+    Ok(())
+}
+
+/// More connections than descriptors would only be promised.
+fn fit_connections(settings: &mut Settings, descriptors: u64) {
+    let most = u32::try_from(descriptors.saturating_sub(OWN_DESCRIPTORS).max(1)).unwrap_or(u32::MAX);
+    let configured = settings.limits.connections_max;
+    if configured > most {
+        warn!(
+            configured,
+            descriptors,
+            "limits.connections_max is lowered to {most}: this process may not open more descriptors; raise the hard \
+             limit (LimitNOFILE= in the systemd unit, `ulimit -Hn` in a shell)"
+        );
+        settings.limits.connections_max = most;
+    }
 }
 
 async fn serve(settings: Settings, access: Access, reload: Reload) -> anyhow::Result<()> {
@@ -88,6 +129,7 @@ async fn serve(settings: Settings, access: Access, reload: Reload) -> anyhow::Re
     let (reloads, requests) = admin::reload::reload_channel();
     let (desk, desk_rx) = admin::desk::desk_channel();
     let (stop_tx, stop) = watch::channel(false);
+    let stop_doors = stop.clone();
     let parts = SideParts {
         ports: port_tx,
         tools,
@@ -98,7 +140,8 @@ async fn serve(settings: Settings, access: Access, reload: Reload) -> anyhow::Re
         clock: LinkClock { started, timeline },
     };
     let side = side::start(&settings, parts).context("the side thread could not start")?;
-    let reporter = Rc::new(status::Reporter::new(&settings, side.links(), set_aside));
+    let gate = Arc::new(Gate::new(&settings.listeners, &settings.limits));
+    let reporter = Rc::new(status::Reporter::new(&settings, side.links(), set_aside, Arc::clone(&gate)));
 
     tokio::task::spawn_local(flush::run(Rc::clone(&shell)));
     tokio::task::spawn_local(flush::timers(Rc::clone(&shell)));
@@ -110,12 +153,11 @@ async fn serve(settings: Settings, access: Access, reload: Reload) -> anyhow::Re
     if let Some(interval) = settings.admin.sys_interval {
         tokio::task::spawn_local(sys::run(Rc::clone(&shell), reporter, interval));
     }
-    let accepting: Vec<_> = listeners
-        .into_iter()
-        .map(|listener| tokio::task::spawn_local(accept::run(Rc::clone(&shell), listener)))
-        .collect();
+    let certificates = listeners.certificates.clone();
+    let accepting = start_accepting(&shell, listeners, &settings, &gate, stop_doors)?;
     let hangups = Rc::new(Notify::new());
-    let reloader = Reloader { reload, requests, hangups: Rc::clone(&hangups), started_with: settings };
+    let reloader =
+        Reloader { reload, requests, hangups: Rc::clone(&hangups), certificates, started_with: settings };
     tokio::task::spawn_local(reloader.serve(Rc::clone(&shell)));
     signals::notify_ready();
     tokio::task::spawn_local(signals::feed_watchdog());
@@ -125,7 +167,7 @@ async fn serve(settings: Settings, access: Access, reload: Reload) -> anyhow::Re
         reason = shell.failed() => Err(anyhow::anyhow!("the store failed and nothing can be acknowledged any more: {reason}. Restart after the disk is in order: everything acknowledged is in the file")),
     };
     signals::notify_stopping();
-    accepting.iter().for_each(tokio::task::JoinHandle::abort);
+    accepting.iter().for_each(JoinHandle::abort);
     let _ = stop_tx.send(true);
     side.join(GOODBYE_MAX).await;
     if ended.is_ok() {
@@ -136,6 +178,29 @@ async fn serve(settings: Settings, access: Access, reload: Reload) -> anyhow::Re
         warn!("stopped after a failure of the store");
     }
     ended
+}
+
+fn start_accepting(
+    shell: &Rc<Shell>,
+    listeners: Listeners,
+    settings: &Settings,
+    gate: &Arc<Gate>,
+    stop: watch::Receiver<bool>,
+) -> anyhow::Result<Vec<JoinHandle<()>>> {
+    let rate_max = settings.limits.accept_rate_max;
+    let plain = listeners.plain.into_iter();
+    let mut accepting: Vec<_> = plain
+        .map(|listener| {
+            tokio::task::spawn_local(accept::run(Rc::clone(shell), listener, rate_max, Arc::clone(gate)))
+        })
+        .collect();
+    if !listeners.doors.is_empty() {
+        let (admitted_tx, admitted) = mpsc::channel(door::ADMITTED_MAX);
+        door::start(listeners.doors, &settings.limits, Arc::clone(gate), admitted_tx, stop)
+            .context("the thread for handshakes could not start")?;
+        accepting.push(tokio::task::spawn_local(accept::receive(Rc::clone(shell), admitted)));
+    }
+    Ok(accepting)
 }
 
 /// What nobody can guess.

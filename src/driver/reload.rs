@@ -11,6 +11,7 @@ use tracing::{error, info, warn};
 
 use crate::admin::reload::{ReloadReport, ReloadRequests};
 use crate::driver::shell::Shell;
+use crate::driver::tls::{Certificates, Renewal};
 use crate::limits::Limits;
 use crate::logging::LevelSwitch;
 use crate::net::hub::Access;
@@ -35,6 +36,8 @@ pub struct Reloader {
     pub requests: ReloadRequests,
     /// SIGHUP arrived.
     pub hangups: Rc<Notify>,
+    /// Those of the listeners.
+    pub certificates: Certificates,
     /// What the process was started with.
     pub started_with: Settings,
 }
@@ -76,13 +79,14 @@ impl Reloader {
 
     async fn try_run(&self, shell: &Shell) -> Result<ReloadReport, String> {
         let load = Arc::clone(&self.reload.load);
-        let read = move || -> Result<(Loaded, Access), SettingsError> {
-            let loaded = load()?;
-            let access = loaded.settings.read_access()?;
-            Ok((loaded, access))
+        let certificates = self.certificates.clone();
+        let read = move || -> Result<(Loaded, Access, Renewal), String> {
+            let loaded = load().map_err(|error| error.to_string())?;
+            let access = loaded.settings.read_access().map_err(|error| error.to_string())?;
+            Ok((loaded, access, certificates.read()?))
         };
         let read = tokio::task::spawn_blocking(read).await.map_err(|error| error.to_string())?;
-        let (loaded, mut access) = read.map_err(|error| error.to_string())?;
+        let (loaded, mut access, renewal) = read?;
         let settings = &loaded.settings;
         let level = self.reload.log.prepare(&settings.log.level).map_err(|error| error.to_string())?;
         access.anonymous = self.anonymous(settings);
@@ -95,6 +99,7 @@ impl Reloader {
         };
         // Nothing fails from here on.
         self.reload.log.set(level);
+        renewal.put_into_force();
         let now = shell.now();
         shell.hub.borrow_mut().set_access(access, now);
         shell.tick.notify_one();

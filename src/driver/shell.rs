@@ -5,11 +5,12 @@ use std::net::Shutdown;
 use std::rc::Rc;
 use std::time::Instant;
 
-use socket2::SockRef;
-use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::{Notify, mpsc};
 
 use crate::broker::api::{ClientEvent, ConnId};
+use crate::driver::gate::Pass;
+use crate::driver::layers::Layers;
+use crate::driver::stream::WriteHalf;
 use crate::net::hub::Hub;
 use crate::store::{Store, StoreError};
 use crate::time::{Mono, Now, Timeline};
@@ -44,17 +45,24 @@ impl Clock {
     }
 }
 
+/// The layers of a connection, for its reader and for the flusher.
+pub type SharedLayers = Rc<RefCell<Layers>>;
+
 /// How a connection is written to.
 #[derive(Debug)]
 pub enum PeerIo {
     /// A client's socket.
     Socket {
         /// Its writing half.
-        half: OwnedWriteHalf,
+        half: WriteHalf,
+        /// What is between it and the protocol; `None`: nothing.
+        layers: Option<SharedLayers>,
         /// A task waits for it to take more.
         blocked: Cell<bool>,
         /// Its reader may go on, or must see that the connection ends.
         resume: Notify,
+        /// The places that the connection holds.
+        _pass: Option<Box<Pass>>,
     },
     /// A link inside this process.
     Port(mpsc::Sender<ClientEvent>),
@@ -68,6 +76,8 @@ pub struct Shell {
     pub hub: RefCell<Hub>,
     /// One read buffer for all sockets.
     pub scratch: RefCell<Box<[u8]>>,
+    /// One buffer for what layers decrypt.
+    pub plain: RefCell<Vec<u8>>,
     /// Something is to be submitted or written.
     pub flush: Notify,
     /// A flush is done.
@@ -96,6 +106,7 @@ impl Shell {
         Self {
             hub: RefCell::new(hub),
             scratch: RefCell::new(vec![0; READ_BYTES].into_boxed_slice()),
+            plain: RefCell::default(),
             flush: Notify::new(),
             drained: Notify::new(),
             room: Notify::new(),
@@ -170,6 +181,15 @@ impl Shell {
         }
     }
 
+    /// Nothing waits between the connection's outbox and its socket.
+    #[must_use]
+    pub fn layers_are_empty(&self, id: ConnId) -> bool {
+        self.peer(id).is_none_or(|peer| match &*peer {
+            PeerIo::Socket { layers: Some(layers), .. } => !layers.borrow().has_output(),
+            PeerIo::Socket { layers: None, .. } | PeerIo::Port(_) => true,
+        })
+    }
+
     /// Nothing more is written to a connection.
     pub fn forget_peer(&self, id: ConnId) {
         let mut peers = self.peers.borrow_mut();
@@ -189,7 +209,7 @@ impl Shell {
             && blocked.get()
         {
             // A task waits for the peer to take more, which may never happen, and holds the socket.
-            let _ = SockRef::from(half.as_ref()).shutdown(Shutdown::Both);
+            half.shutdown(Shutdown::Both);
         }
         self.forget_peer(id);
         self.flush.notify_one();

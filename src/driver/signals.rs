@@ -42,13 +42,17 @@ pub fn abort_on_panic() {
     }));
 }
 
-/// As many descriptors as the system allows: each client takes one.
-pub fn raise_descriptor_limit() {
+/// Raises the limit of open descriptors as far as the system allows, since each client takes one; says how far that is. `None`: no
+/// limit.
+pub fn raise_descriptor_limit() -> Option<u64> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
-    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })
-    {
-        warn!(%error, "the limit of open descriptors cannot be raised");
+    match setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }) {
+        Ok(()) => limit.maximum,
+        Err(error) => {
+            warn!(%error, "the limit of open descriptors cannot be raised");
+            limit.current
+        }
     }
 }
 

@@ -13,29 +13,38 @@ use crate::admin::status::{
 };
 use crate::bridge::{LinkConfig, LinkState, LinkStatus};
 use crate::broker::{self, Broker};
+use crate::driver::gate::Gate;
 use crate::driver::shell::Shell;
-use crate::limits::{CONNECTION_BYTES, Limits, SESSION_BYTES};
+use crate::limits::{CONNECTION_BYTES, SESSION_BYTES};
 use crate::net::hub::Hub;
-use crate::settings::Settings;
+use crate::settings::{Settings, memory_parts, memory_sum};
 use crate::store::Counters;
 use crate::time::{Now, Wall};
 
 /// What the snapshot says beside what the hub and the store know.
 #[derive(Debug)]
 pub struct Reporter {
-    limits: Limits,
+    worst_case_bytes: u64,
     links: Vec<Arc<LinkStatus>>,
     /// The links' session names, in the same order.
     sessions: Vec<String>,
     set_aside: Option<PathBuf>,
+    gate: Arc<Gate>,
 }
 
 impl Reporter {
     /// For a process that has just started.
     #[must_use]
-    pub fn new(settings: &Settings, links: Vec<Arc<LinkStatus>>, set_aside: Option<PathBuf>) -> Self {
+    pub fn new(
+        settings: &Settings,
+        links: Vec<Arc<LinkStatus>>,
+        set_aside: Option<PathBuf>,
+        gate: Arc<Gate>,
+    ) -> Self {
+        let parts = memory_parts(&settings.limits, &settings.bridges, &settings.listeners);
+        let worst_case_bytes = memory_sum(&parts);
         let sessions = settings.bridges.iter().map(LinkConfig::session_id).collect();
-        Self { limits: settings.limits.clone(), links, sessions, set_aside }
+        Self { worst_case_bytes, links, sessions, set_aside, gate }
     }
 
     pub(super) fn status(&self, hub: &Hub, counters: Option<&Counters>, now: Now) -> Status {
@@ -54,7 +63,7 @@ impl Reporter {
             uptime_ms: now.mono.as_millis(),
             started_wall: now.wall.0.saturating_sub(now.mono.as_millis()),
             health: self.health(&store, &links, &gauges),
-            traffic: traffic(hub),
+            traffic: traffic(hub, &self.gate),
             queues,
             queues_total,
             sessions: Sessions {
@@ -143,11 +152,7 @@ impl Reporter {
             ("ring", ring),
             ("waiting_for_store", pending),
         ];
-        Memory {
-            tracked: causes(tracked),
-            rss_bytes: rss_bytes(),
-            worst_case_bytes: self.limits.memory_worst_case(),
-        }
+        Memory { tracked: causes(tracked), rss_bytes: rss_bytes(), worst_case_bytes: self.worst_case_bytes }
     }
 }
 
@@ -175,7 +180,7 @@ fn causes<const N: usize>(pairs: [(&str, u64); N]) -> ByCause {
     pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-fn traffic(hub: &Hub) -> Traffic {
+fn traffic(hub: &Hub, gate: &Gate) -> Traffic {
     let (seen, stats) = (hub.traffic(), hub.broker().stats());
     let dropped: BTreeMap<_, _> = causes([
         ("offline", stats.dropped_offline),
@@ -190,6 +195,9 @@ fn traffic(hub: &Hub) -> Traffic {
         ("link_busy", seen.dropped_at_port),
         ("retained_full", stats.retained_refused),
     ]);
+    let mut refused = causes(gate.refusals.by_cause());
+    refused.insert("connections_max".to_owned(), seen.refused_connections);
+    refused.insert("login_late".to_owned(), seen.login_timeouts);
     Traffic {
         messages_in: seen.messages_in,
         messages_out: seen.messages_out,
@@ -212,6 +220,7 @@ fn traffic(hub: &Hub) -> Traffic {
             ("login_ended", stats.logins_ended),
         ]),
         malformed: seen.malformed + seen.packet_too_large,
+        refused_connections: refused,
         dropped,
     }
 }

@@ -12,6 +12,15 @@ pub enum Step {
         /// What it says.
         command: ClientCommand,
     },
+    /// A packet, or a part of what it says, for a branch of the connection; 0 is none.
+    Branch {
+        /// Its length.
+        used: usize,
+        /// Which one.
+        branch: u32,
+        /// What it says.
+        command: ClientCommand,
+    },
     /// The client wants to log in: whoever it is, the request goes on to the broker once that is known.
     Login {
         /// The packet's length.

@@ -8,4 +8,7 @@ pub mod hub;
 mod mqtt;
 pub mod origin;
 pub mod outbox;
+pub mod proxy_protocol;
+mod stomp;
 pub mod traffic;
+pub mod websocket;

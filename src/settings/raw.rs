@@ -101,6 +101,9 @@ pub struct RawDurability {
 pub struct RawLimits {
     pub memory_budget: Bound<Size>,
     pub connections_max: Count,
+    pub connections_per_address_max: Bound<Count>,
+    pub accept_rate_max: Bound<Count>,
+    pub handshakes_max: Count,
     pub sessions_max: Count,
     pub session_expiry_max: Bound<Span>,
     pub keep_alive_max: Bound<Span>,
@@ -392,6 +395,9 @@ impl Default for RawLimits {
         Self {
             memory_budget: Bound(None),
             connections_max: Count(limits.connections_max.into()),
+            connections_per_address_max: Bound(limits.connections_per_address_max.map(|n| Count(n.into()))),
+            accept_rate_max: Bound(limits.accept_rate_max.map(|n| Count(n.into()))),
+            handshakes_max: Count(limits.handshakes_max.into()),
             sessions_max: Count(limits.sessions_max.into()),
             keep_alive_max: Bound(limits.keep_alive_max_secs.map(|secs| Span(u64::from(secs) * 1000))),
             session_expiry_max: Bound(

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use super::Loaded;
 use super::units::Size;
+use super::{Listener, Loaded, Transport};
 use crate::bridge::{LinkConfig, WRITE_BUFFER_BYTES_HIGH};
 use crate::limits::Limits;
 
@@ -24,10 +24,27 @@ pub fn effective_toml(loaded: &Loaded) -> Result<String, toml_edit::ser::Error> 
     toml_edit::ser::to_string_pretty(&shown)
 }
 
+/// Most memory of a TLS connection beside that of a plain one: the largest record partly received, one written, and the machine.
+const TLS_BYTES_MAX: u64 = 40 << 10;
+/// The same of a WebSocket: one frame that waits for the socket.
+const WEBSOCKET_BYTES_MAX: u64 = 18 << 10;
+
 /// Everything that may be in memory at once beside the program itself, in bytes, by part.
 #[must_use]
-pub fn memory_parts(limits: &Limits, bridges: &[LinkConfig]) -> Vec<(String, u64)> {
+pub fn memory_parts(limits: &Limits, bridges: &[LinkConfig], listeners: &[Listener]) -> Vec<(String, u64)> {
     let fixed = limits.memory_parts().into_iter().map(|(name, bytes)| (name.to_owned(), bytes));
+    let kind = |name: &str, each: u64, is_kind: fn(&Listener) -> bool| {
+        let most =
+            |listener: &Listener| u64::from(listener.connections_max.unwrap_or(limits.connections_max));
+        let sum: u64 = listeners.iter().filter(|listener| is_kind(listener)).map(most).sum();
+        let connections = sum.min(limits.connections_max.into());
+        (connections > 0).then(|| (format!("{name} ({} KiB each)", each >> 10), connections * each))
+    };
+    let layers = [
+        kind("TLS connections", TLS_BYTES_MAX, |listener| listener.transport.is_tls()),
+        kind("WebSockets", WEBSOCKET_BYTES_MAX, |listener| listener.transport == Transport::Ws),
+    ];
+    let fixed = fixed.chain(layers.into_iter().flatten());
     fixed.chain(bridges.iter().map(|link| (format!("bridge {}", link.name), link_memory(link)))).collect()
 }
 

@@ -23,4 +23,5 @@ mod state;
 mod strings;
 mod subscriptions;
 mod sys;
+mod transports;
 mod wills;

@@ -50,6 +50,7 @@ pub struct GatewayOptions {
     program: Option<PathBuf>,
     config: Option<String>,
     expected_errors: Vec<String>,
+    listen: Vec<String>,
 }
 
 impl GatewayOptions {
@@ -81,6 +82,12 @@ impl GatewayOptions {
         self
     }
 
+    /// One more listener, which the configuration file may describe.
+    pub fn listen(mut self, url: &str) -> Self {
+        self.listen.push(url.into());
+        self
+    }
+
     /// ERROR lines that contain `part` belong to the test.
     pub fn expect_error(mut self, part: &str) -> Self {
         self.expected_errors.push(part.into());
@@ -95,7 +102,8 @@ impl GatewayOptions {
 
     /// Starts it on existing data.
     pub fn start_in(self, folder: TempDir) -> Gateway {
-        let mut gateway = Gateway { options: self, folder, port: free_port(), child: None };
+        let mut gateway =
+            Gateway { options: self, folder, port: free_port(), stomp_port: free_port(), child: None };
         gateway.restart();
         gateway
     }
@@ -115,6 +123,7 @@ pub struct Gateway {
     options: GatewayOptions,
     folder: TempDir,
     port: u16,
+    stomp_port: u16,
     child: Option<Child>,
 }
 
@@ -132,6 +141,11 @@ impl Gateway {
     /// Where it listens for MQTT.
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    /// Where it listens for STOMP.
+    pub fn stomp_address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.stomp_port).into()
     }
 
     pub fn folder(&self) -> &Path {
@@ -164,12 +178,16 @@ impl Gateway {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// The command that starts a gateway in `folder` on `port`; its output is appended to the log.
-    fn command(&self, port: u16, log: &Path) -> Command {
+    /// The command that starts a gateway in `folder` on these ports; its output is appended to the log.
+    fn command(&self, port: u16, stomp_port: u16, log: &Path) -> Command {
         let output = OpenOptions::new().create(true).append(true).open(log).expect("a log file");
         let mut command = Command::new(self.options.program.clone().unwrap_or_else(program));
         command.arg("run").arg("--data-dir").arg(self.folder().join("data"));
         command.arg("--listen").arg(format!("mqtt://127.0.0.1:{port}"));
+        command.arg("--listen").arg(format!("stomp://127.0.0.1:{stomp_port}"));
+        for url in &self.options.listen {
+            command.arg("--listen").arg(url);
+        }
         if let Some(toml) = &self.options.config {
             let file = self.folder().join("tidegate.toml");
             let toml = toml.replace("{port}", &port.to_string());
@@ -193,7 +211,7 @@ impl Gateway {
     pub fn spawn(&mut self) {
         assert!(self.child.is_none(), "the gateway runs already");
         std::fs::create_dir_all(self.folder().join("data")).expect("the temporary folder can be written");
-        let child = self.command(self.port, &self.log_file()).spawn();
+        let child = self.command(self.port, self.stomp_port, &self.log_file()).spawn();
         self.child =
             Some(child.unwrap_or_else(|error| panic!("cannot start {}: {error}", program().display())));
     }
@@ -226,7 +244,7 @@ impl Gateway {
     /// Runs a second process on the same data and another port until it ends by itself.
     pub fn second_process(&self) -> Stopped {
         let log = self.folder().join("second.txt");
-        let child = self.command(free_port(), &log).spawn().expect("the program can be started");
+        let child = self.command(free_port(), free_port(), &log).spawn().expect("the program can be started");
         await_end(child, &log)
     }
 
@@ -259,6 +277,12 @@ impl Gateway {
         run_program(&[arguments, &own[..]].concat(), self.folder())
     }
 
+    /// Descriptors that the process has open.
+    pub fn descriptors(&self) -> usize {
+        let path = format!("/proc/{}/fd", self.pid().as_raw_nonzero());
+        std::fs::read_dir(path).expect("the process runs").count()
+    }
+
     /// SIGTERM without waiting.
     pub fn signal_stop(&self) {
         kill_process(self.pid(), Signal::TERM).expect("own children can be signalled");
@@ -283,6 +307,12 @@ impl Gateway {
         let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("every process has one");
         let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
         kib << 10
+    }
+
+    /// Descriptors that the process has open.
+    pub fn open_files(&self) -> usize {
+        let path = format!("/proc/{}/fd", self.pid().as_raw_nonzero());
+        std::fs::read_dir(path).expect("the process runs").count()
     }
 
     /// `GET path` of the admin interface: status code and body.

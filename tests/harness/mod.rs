@@ -11,8 +11,10 @@ mod gateway;
 mod ledger;
 mod login;
 mod packet;
+mod pki;
 mod proxy;
 mod random;
+mod tunnel;
 mod wait;
 
 pub use client::{Client, Filter, SHORT};
@@ -21,9 +23,11 @@ pub use gateway::{Gateway, GatewayOptions, Stopped, free_port, program, run_prog
 pub use ledger::{Ledger, Taken};
 pub use login::{Login, Will};
 pub use packet::{Connack, Message, Packet};
+pub use pki::Authority;
 pub use proxy::Proxy;
 pub use random::Random;
 pub use tidegate_mqtt::Version;
+pub use tunnel::{Far, Tunnel};
 pub use wait::{Deadline, PATIENCE, eventually};
 
 /// Runs a test for MQTT 3.1, 3.1.1 and 5.0; the output of a failure names the version.

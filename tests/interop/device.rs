@@ -7,7 +7,7 @@
 use std::fmt;
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,19 +51,27 @@ impl Device {
     pub fn paho(tools: &Tools, broker: SocketAddr, topic: &str, qos: u8) -> Self {
         let mut command = Command::new(&tools.python);
         command.arg("-u").arg(script("device_paho.py"));
-        Self::script(command, broker, topic, qos)
+        Self::script(command, &broker.port().to_string(), topic, qos)
     }
 
     /// MQTT.js, MQTT 5.0.
     pub fn mqtt_js(tools: &Tools, broker: SocketAddr, topic: &str, qos: u8) -> Self {
-        let mut command = Command::new(&tools.node);
-        command.arg(script("device_mqttjs.js"));
-        Self::script(command, broker, topic, qos)
+        Self::mqtt_js_at(tools, &format!("mqtt://{broker}"), None, topic, qos)
     }
 
-    fn script(mut command: Command, broker: SocketAddr, topic: &str, qos: u8) -> Self {
+    /// The same over any transport that its URL names. `authority`: whose certificates it trusts.
+    pub fn mqtt_js_at(tools: &Tools, url: &str, authority: Option<&Path>, topic: &str, qos: u8) -> Self {
+        let mut command = Command::new(&tools.node);
+        command.arg(script("device_mqttjs.js"));
+        if let Some(file) = authority {
+            command.env("NODE_EXTRA_CA_CERTS", file);
+        }
+        Self::script(command, url, topic, qos)
+    }
+
+    fn script(mut command: Command, broker: &str, topic: &str, qos: u8) -> Self {
         let name = topic.replace('/', "-");
-        command.args([&broker.port().to_string(), &name, topic, &qos.to_string()]);
+        command.args([broker, &name, topic, &qos.to_string()]);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (input, output) = (child.stdin.take(), child.stdout.take().unwrap());
         let acknowledged = Arc::new(AtomicU64::new(0));

@@ -1,18 +1,15 @@
 // A device that publishes numbered messages with MQTT.js over a kept session.
 //
-// Arguments: port, client identifier, topic, QoS. Standard input: how many messages may have been published in total, one
+// Arguments: URL of the broker, client identifier, topic, QoS. Standard input: how many messages may have been published in total, one
 // number a line. Standard output: `acked <number>` for each message that the broker has taken over.
 'use strict'
 
 const mqtt = require('mqtt')
 const readline = require('readline')
 
-const [port, clientId, topic, qos] = process.argv.slice(2)
+const [url, clientId, topic, qos] = process.argv.slice(2)
 
-const client = mqtt.connect({
-  protocol: 'mqtt',
-  host: '127.0.0.1',
-  port: Number(port),
+const client = mqtt.connect(url, {
   clientId,
   clean: false,
   protocolVersion: 5,

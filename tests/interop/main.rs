@@ -8,10 +8,12 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod browser;
 mod clients;
 mod device;
 mod reader;
 mod tools;
+mod transports;
 mod upstream;
 
 use device::Device;

@@ -36,6 +36,21 @@ impl Tools {
     }
 }
 
+/// A Chromium. A missing one is treated as in [`Tools::find`].
+pub fn chromium() -> Option<PathBuf> {
+    let known = ["chromium", "chromium-browser", "google-chrome"];
+    found_or_skipped(known.iter().find_map(|name| program(name).ok()).ok_or("chromium is missing".to_owned()))
+}
+
+/// The bundle of MQTT.js for browsers, of the package that node finds.
+pub fn mqtt_js_bundle(node: &PathBuf) -> String {
+    let find =
+        "console.log(require('path').join(require.resolve('mqtt/package.json'), '../dist/mqtt.min.js'))";
+    let output = Command::new(node).args(["-e", find]).output().expect("node runs");
+    let path = String::from_utf8(output.stdout).expect("a path");
+    std::fs::read_to_string(path.trim()).expect("the package holds its bundle for browsers")
+}
+
 fn found_or_skipped<T>(found: Result<T, String>) -> Option<T> {
     found
         .inspect_err(|missing| {

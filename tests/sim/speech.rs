@@ -260,6 +260,7 @@ pub fn event(event: ClientEvent) -> Hear {
         ClientEvent::DeliverRelease { delivery } => Hear::Ack(PacketType::Pubrel, delivery.get(), 0),
         ClientEvent::Consuming { .. }
         | ClientEvent::Cancelled { .. }
+        | ClientEvent::Synced { .. }
         | ClientEvent::BrowseEnd { .. }
         | ClientEvent::Transacted { .. }
         | ClientEvent::Close(_) => Hear::Other,

@@ -9,6 +9,7 @@ mod manifest;
 mod prose;
 mod rust;
 mod statements;
+mod stomp;
 mod tree;
 
 use tree::{File, repository};

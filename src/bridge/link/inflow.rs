@@ -59,6 +59,7 @@ impl Link {
             // A link neither sends QoS 2 nor unsubscribes.
             ClientEvent::Released { .. }
             | ClientEvent::Unsubscribed { .. }
+            | ClientEvent::Synced { .. }
             | ClientEvent::Consuming { .. }
             | ClientEvent::Cancelled { .. }
             | ClientEvent::BrowseEnd { .. }

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use super::{BLOCKED_RECHECK_MILLIS, Hub, index};
+use super::{BLOCKED_RECHECK_MILLIS, Hub, Peer, index};
 use crate::broker::api::ConnId;
 use crate::time::{Mono, Now};
 
@@ -64,6 +64,9 @@ impl Hub {
             self.finished.push(slot.id);
             return;
         }
+        if matches!(slot.peer, Peer::Stomp(_)) {
+            return self.stomp_deadline(key, now);
+        }
         match slot.peer.deadline() {
             Some(later) if later > now.mono => self.list_deadline(key, later),
             // What it has sent may wait unread.
@@ -97,8 +100,12 @@ impl Hub {
     pub fn shutdown(&mut self, now: Now) {
         self.broker.shutdown(now);
         self.finish_turn(now);
-        let waiting: Vec<usize> =
-            self.slots.iter().filter(|(_, slot)| !slot.ending).map(|(key, _)| key).collect();
+        let waiting: Vec<usize> = self
+            .slots
+            .iter()
+            .filter(|(_, slot)| !slot.ending && !matches!(slot.peer, Peer::Branch { .. }))
+            .map(|(key, _)| key)
+            .collect();
         waiting.into_iter().for_each(|key| self.end_unasked(key, now));
     }
 }

@@ -13,6 +13,7 @@ mod logins;
 mod machine;
 mod output;
 mod peer;
+mod stomp;
 #[cfg(test)]
 mod tests;
 mod turn;
@@ -193,11 +194,11 @@ impl Hub {
     /// A client's socket was accepted, and what comes before the protocol (TLS, say) is done. `None`: the limit is reached, close
     /// it.
     pub fn open(&mut self, protocol: Protocol, origin: Origin, now: Now) -> Option<ConnId> {
-        let room = self.slots.len() < self.limits.connections_max as usize;
-        let Some(peer) = room.then(|| Peer::new(protocol, &self.limits, now)).flatten() else {
+        if self.slots.len() >= self.limits.connections_max as usize {
             self.traffic.refused_connections += 1;
             return None;
-        };
+        }
+        let peer = Peer::new(protocol, &origin, &self.limits, now);
         self.traffic.accepted += 1;
         let deadline = peer.deadline().unwrap_or(now.mono);
         let id = self.add(peer, Some(origin));
@@ -254,7 +255,9 @@ impl Hub {
         if slot.ending {
             return Turn::End;
         }
+        self.note_arrival(key, now);
         self.take_in(key, input, now);
+        self.note_deadline(key);
         self.bound_read_buffers(now);
         self.finish_turn(now);
         let Some(key) = self.key(id) else { return Turn::End };
@@ -281,7 +284,11 @@ impl Hub {
                 let used = self.feed(key, input, None, now);
                 return self.keep(key, &input[used..]);
             }
-            let missing = slot.need.saturating_sub(slot.partial.len()).max(1);
+            let mut missing = slot.need.saturating_sub(slot.partial.len()).max(1);
+            if missing == 1 && matches!(slot.peer, Peer::Stomp(_)) {
+                // How much is missing is not known: the end of a line is looked for.
+                missing = input.len();
+            }
             let (part, rest) = input.split_at(missing.min(input.len()));
             input = rest;
             self.append(key, part);
@@ -347,6 +354,10 @@ impl Hub {
                         return bytes.len();
                     }
                 }
+                Step::Branch { used, branch, command } => {
+                    at += used;
+                    self.branch_command(key, branch, command, now);
+                }
                 Step::Answered { used } => at += used,
                 Step::Incomplete { need } => {
                     slot.need = need;
@@ -379,6 +390,10 @@ impl Hub {
             self.list_deadline(key, now.mono.plus_millis(ENDING_MILLIS_MAX));
             self.mark_dirty(key);
         } else if hangs_up && self.broker.stats().refused_quota > refused {
+            if matches!(self.slots[key].peer, Peer::Stomp(_)) {
+                self.refuse_sender(key, now);
+                return false;
+            }
             // What follows must not overtake the message that its client keeps.
             self.end_unasked(key, now);
             return true;
@@ -420,7 +435,9 @@ impl Hub {
 
     /// The peer closed its side, or the socket failed.
     pub fn lost(&mut self, id: ConnId, now: Now) {
-        if let Some(key) = self.key(id) {
+        if let Some(key) = self.key(id)
+            && !self.half_closed(key, now)
+        {
             self.end_unasked(key, now);
             self.finish_turn(now);
         }
@@ -429,6 +446,7 @@ impl Hub {
     /// Nothing more is read from the connection, and the broker is told that it is lost.
     fn end_unasked(&mut self, key: usize, now: Now) {
         self.forget_input(key);
+        self.end_branches(key, now);
         self.forget_login(self.slots[key].id);
         let slot = &mut self.slots[key];
         slot.ending = true;
@@ -452,6 +470,7 @@ impl Hub {
     /// The socket is closed: the connection is forgotten.
     pub fn closed(&mut self, id: ConnId, now: Now) {
         let Some(key) = self.key(id) else { return };
+        self.end_branches(key, now);
         self.forget_login(id);
         let mut slot = self.slots.remove(key);
         self.traffic.closed += 1;

@@ -90,6 +90,10 @@ impl Hub {
         self.slots[key].outbox.advance(n, &mut self.pool);
         self.outbox_bytes -= n as u64;
         self.traffic.bytes_out += n as u64;
+        if let Peer::Stomp(adapter) = &mut self.slots[key].peer {
+            adapter.wrote(n);
+            self.gather_commands(key);
+        }
         self.check_marks(key, now);
     }
 

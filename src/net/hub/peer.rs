@@ -4,12 +4,14 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-use crate::broker::api::{ClientCommand, ClientEvent};
+use crate::broker::api::{ClientCommand, ClientEvent, ConnId};
 use crate::limits::Limits;
+use crate::message::Qos;
 use crate::net::adapter::{Encoded, Step};
 use crate::net::mqtt;
-use crate::net::origin::Protocol;
+use crate::net::origin::{Origin, Protocol};
 use crate::net::outbox::{BufferPool, Outbox};
+use crate::net::stomp;
 use crate::net::traffic::Traffic;
 use crate::time::{Mono, Now};
 
@@ -17,16 +19,22 @@ use crate::time::{Mono, Now};
 #[derive(Debug)]
 pub(super) enum Peer {
     Mqtt(Box<mqtt::Adapter>),
+    Stomp(Box<stomp::Adapter>),
+    /// One more session behind a STOMP connection.
+    Branch {
+        parent: ConnId,
+        number: u32,
+    },
     /// A link inside this process, and what waits for it.
     Port(VecDeque<ClientEvent>),
 }
 
 impl Peer {
-    /// For a socket that was just accepted; `None`: this build does not speak the protocol.
-    pub(super) fn new(protocol: Protocol, limits: &Limits, now: Now) -> Option<Self> {
+    /// For a socket that was just accepted.
+    pub(super) fn new(protocol: Protocol, origin: &Origin, limits: &Limits, now: Now) -> Self {
         match protocol {
-            Protocol::Mqtt => Some(Self::Mqtt(Box::new(mqtt::Adapter::new(limits, now)))),
-            Protocol::Stomp => None,
+            Protocol::Mqtt => Self::Mqtt(Box::new(mqtt::Adapter::new(limits, now))),
+            Protocol::Stomp => Self::Stomp(Box::new(stomp::Adapter::new(limits, origin, now))),
         }
     }
 
@@ -43,14 +51,16 @@ impl Peer {
     ) -> Option<Step> {
         match self {
             Self::Mqtt(adapter) => Some(adapter.next(input, shared, now, answers, traffic)),
-            Self::Port(_) => None,
+            Self::Stomp(adapter) => Some(adapter.next(input, now, answers, traffic)),
+            Self::Port(_) | Self::Branch { .. } => None,
         }
     }
 
-    /// Puts the event into the outbox as the protocol says it. A link gets it as it is.
+    /// Puts the event, which may be one of a branch, into the outbox as the protocol says it. A link gets it as it is.
     #[inline]
     pub(super) fn encode(
         &mut self,
+        branch: u32,
         event: ClientEvent,
         now: Now,
         outbox: &mut Outbox,
@@ -59,10 +69,14 @@ impl Peer {
     ) -> Encoded {
         match self {
             Self::Mqtt(adapter) => adapter.encode(event, now, outbox, pool, traffic),
+            Self::Stomp(adapter) => {
+                adapter.encode(branch, event, &mut stomp::Writer { now, outbox, pool, traffic })
+            }
             Self::Port(events) => {
                 events.push_back(event);
                 Encoded::Done
             }
+            Self::Branch { .. } => Encoded::Done,
         }
     }
 
@@ -70,7 +84,8 @@ impl Peer {
     pub(super) fn deadline(&self) -> Option<Mono> {
         match self {
             Self::Mqtt(adapter) => adapter.deadline(),
-            Self::Port(_) => None,
+            Self::Stomp(adapter) => adapter.deadline(),
+            Self::Port(_) | Self::Branch { .. } => None,
         }
     }
 
@@ -78,7 +93,8 @@ impl Peer {
     pub(super) fn is_open(&self) -> bool {
         match self {
             Self::Mqtt(adapter) => adapter.is_open(),
-            Self::Port(_) => true,
+            Self::Stomp(adapter) => adapter.is_open(),
+            Self::Port(_) | Self::Branch { .. } => true,
         }
     }
 
@@ -86,7 +102,10 @@ impl Peer {
     pub(super) fn hangs_up_to_refuse(&self, command: &ClientCommand) -> bool {
         match self {
             Self::Mqtt(adapter) => adapter.hangs_up_to_refuse(command),
-            Self::Port(_) => false,
+            Self::Stomp(_) => {
+                matches!(command, ClientCommand::Publish(request) if request.message.qos() != Qos::AtMostOnce)
+            }
+            Self::Port(_) | Self::Branch { .. } => false,
         }
     }
 
@@ -94,7 +113,8 @@ impl Peer {
     pub(super) fn expire(&mut self, answers: &mut Vec<u8>) {
         match self {
             Self::Mqtt(adapter) => adapter.expire(answers),
-            Self::Port(_) => {}
+            // It does what is due by itself.
+            Self::Stomp(_) | Self::Port(_) | Self::Branch { .. } => {}
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The end of a turn: the broker's effects become bytes.
 
 use super::ENDING_MILLIS_MAX;
-use super::{BATCH_BYTES_HIGH, Encoded, Hub};
+use super::{BATCH_BYTES_HIGH, Encoded, Hub, Peer};
 use crate::broker::Effect;
 use crate::broker::api::{ClientCommand, ClientEvent, ConnId};
 use crate::store::contract::{Batch, PageRequest, StoreEvent};
@@ -60,7 +60,7 @@ impl Hub {
             }
             self.effects = effects;
             for (id, command) in std::mem::take(&mut self.followups) {
-                self.broker.handle(id, command, now);
+                self.follow_up(id, command, now);
             }
             for id in std::mem::take(&mut self.answered) {
                 self.resume(id, now);
@@ -100,16 +100,26 @@ impl Hub {
     }
 
     pub(super) fn deliver(&mut self, id: ConnId, event: ClientEvent, now: Now) {
-        let Some(key) = self.key(id) else { return };
+        let Some(mut key) = self.key(id) else { return };
+        let mut branch = 0;
+        if let Peer::Branch { parent, number } = self.slots[key].peer {
+            let Some(parent) = self.key(parent) else { return };
+            (key, branch) = (parent, number);
+        }
         let slot = &mut self.slots[key];
-        let last = matches!(event, ClientEvent::Close(_) | ClientEvent::Refused(_));
+        if slot.ending && matches!(slot.peer, Peer::Stomp(_)) {
+            return;
+        }
+        let id = slot.id;
+        let last = branch == 0 && matches!(event, ClientEvent::Close(_) | ClientEvent::Refused(_));
         let opens = matches!(event, ClientEvent::Connected(_));
         let answers = !matches!(event, ClientEvent::Deliver(_) | ClientEvent::DeliverRelease { .. });
         if slot.blocked && answers && self.answered.last() != Some(&id) {
             self.answered.push(id);
         }
         let before = slot.outbox.len();
-        let encoded = slot.peer.encode(event, now, &mut slot.outbox, &mut self.pool, &mut self.traffic);
+        let encoded =
+            slot.peer.encode(branch, event, now, &mut slot.outbox, &mut self.pool, &mut self.traffic);
         self.outbox_bytes += (slot.outbox.len() - before) as u64;
         slot.outbox.release_unused(&mut self.pool);
         let deadline = if opens { slot.peer.deadline() } else { None };
@@ -117,6 +127,10 @@ impl Hub {
             Encoded::Done => {}
             Encoded::TooLarge(settle) => self.followups.extend(settle.map(|command| (id, command))),
             Encoded::Unspeakable => return self.end_unasked(key, now),
+        }
+        if matches!(self.slots[key].peer, Peer::Stomp(_)) {
+            self.gather_commands(key);
+            self.note_deadline(key);
         }
         if let Some(at) = deadline {
             self.list_deadline(key, at);
@@ -156,12 +170,14 @@ impl Hub {
             if waiting > full && !slot.congested {
                 slot.congested = true;
                 self.broker.set_congested(slot.id, true, now);
+                self.congest_branches(key, true, now);
             }
         } else if slot.high && waiting <= high / 2 {
             slot.high = false;
             self.holding_up -= usize::from(!std::mem::take(&mut slot.slow));
             if std::mem::take(&mut slot.congested) {
                 self.broker.set_congested(slot.id, false, now);
+                self.congest_branches(key, false, now);
             }
         }
         let slot = &mut self.slots[key];

@@ -55,7 +55,8 @@ impl Adapter {
             ClientEvent::Consuming { .. }
             | ClientEvent::Cancelled { .. }
             | ClientEvent::BrowseEnd { .. }
-            | ClientEvent::Transacted { .. } => Ok(()),
+            | ClientEvent::Transacted { .. }
+            | ClientEvent::Synced { .. } => Ok(()),
             ClientEvent::Refused(refusal) => {
                 self.connection.refuse(out, refusal_code(refusal), ());
                 Ok(())

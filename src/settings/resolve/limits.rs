@@ -6,7 +6,7 @@ use super::queues::queue_defs;
 use crate::limits::{Limits, Overflow, QueueLimits, QueueRule};
 use crate::settings::place::SettingsError;
 use crate::settings::raw::{Raw, RawLimits, RawOverflow, RawQueue, RawQueueRule, RawStore};
-use crate::settings::units::{Bound, Size};
+use crate::settings::units::{Bound, Count, Size};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -54,6 +54,13 @@ fn each_alone(l: &RawLimits, s: &RawStore, raw: &Raw, check: &Check<'_>) -> Resu
     Ok(Limits {
         hash_memory_bytes_max: 0,
         connections_max: c.count("limits.connections_max", l.connections_max, 1..=1_000_000)?,
+        connections_per_address_max: count_or_none(
+            "limits.connections_per_address_max",
+            l.connections_per_address_max,
+            c,
+        )?,
+        accept_rate_max: count_or_none("limits.accept_rate_max", l.accept_rate_max, c)?,
+        handshakes_max: c.count("limits.handshakes_max", l.handshakes_max, 1..=100_000)?,
         sessions_max: c.count("limits.sessions_max", l.sessions_max, 1..=10_000_000)?,
         session_expiry_max_secs: match l.session_expiry_max.0 {
             Some(span) => Some(c.seconds("limits.session_expiry_max", span, 1..=36_500 * DAY_SECS)?),
@@ -146,6 +153,10 @@ fn each_alone(l: &RawLimits, s: &RawStore, raw: &Raw, check: &Check<'_>) -> Resu
 
 /// Largest byte bound of what lies on disk.
 const DISK_BYTES_MAX: u64 = 1 << 50;
+
+fn count_or_none(key: &str, value: Bound<Count>, check: &Check<'_>) -> Result<Option<u32>, SettingsError> {
+    value.0.map(|count| check.count(key, count, 1..=1_000_000)).transpose()
+}
 
 pub(super) fn size_or_none(
     key: &str,

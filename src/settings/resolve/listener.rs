@@ -14,16 +14,17 @@ use crate::settings::raw::{RawCertificateUser, RawClientCertificate, RawListener
 pub(in crate::settings) const ANYONE_MAY_CONNECT: &str = "yes, anyone who reaches this address may connect";
 /// Listeners of one broker.
 const LISTENERS_MAX: usize = 16;
-const DEFAULT_LISTENER: &str = "mqtt://127.0.0.1:1883";
+const DEFAULT_LISTENERS: [&str; 2] = ["mqtt://127.0.0.1:1883", "stomp://127.0.0.1:61613"];
 
-/// All listeners; the default one if there is none.
+/// All listeners; the default ones if there are none.
 pub fn listeners(
     raw: &mut Vec<RawListener>,
     authenticates: bool,
     check: &Check<'_>,
 ) -> Result<Vec<Listener>, SettingsError> {
     if raw.is_empty() {
-        raw.push(RawListener { url: DEFAULT_LISTENER.into(), ..RawListener::default() });
+        let default = |url: &str| RawListener { url: url.into(), ..RawListener::default() };
+        raw.extend(DEFAULT_LISTENERS.map(default));
     }
     if raw.len() > LISTENERS_MAX {
         return check
@@ -33,7 +34,6 @@ pub fn listeners(
     for (index, raw) in raw.iter_mut().enumerate() {
         let at = At { at: format!("listener[{index}]"), check };
         let mut listener = listener(raw, &at)?;
-        at.implemented(&listener)?;
         at.may_be_reached(raw, &listener, authenticates)?;
         listener.anonymous = at.takes_anonymous(raw, &listener, authenticates)?;
         at.beside_others(&listener, &listeners)?;
@@ -158,15 +158,6 @@ impl At<'_> {
             }
             None => Ok(()),
         }
-    }
-
-    /// What the configuration can say and this build cannot do.
-    fn implemented(&self, listener: &Listener) -> Result<(), SettingsError> {
-        if listener.protocol == Some(Protocol::Stomp) {
-            let scheme = listener.url.split("://").next().unwrap_or_default();
-            return self.fail("url", format!("{scheme}:// listeners are not in this build; it serves MQTT"));
-        }
-        Ok(())
     }
 
     /// This build has no authentication but by certificates, so an address beyond this machine needs the operator's explicit word.

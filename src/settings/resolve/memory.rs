@@ -6,6 +6,7 @@
 use super::Check;
 use crate::bridge::LinkConfig;
 use crate::limits::Limits;
+use crate::settings::Listener;
 use crate::settings::place::SettingsError;
 use crate::settings::raw::{Raw, RawLimits};
 use crate::settings::show::{memory_parts, memory_sum, memory_table};
@@ -62,11 +63,12 @@ fn halved(times: u32) -> Limits {
 pub fn within_budget(
     limits: &Limits,
     bridges: &[LinkConfig],
+    listeners: &[Listener],
     raw: &Raw,
     check: &Check<'_>,
 ) -> Result<(), SettingsError> {
     let Some(budget) = raw.limits.memory_budget.0 else { return Ok(()) };
-    let parts = memory_parts(limits, bridges);
+    let parts = memory_parts(limits, bridges, listeners);
     let sum = memory_sum(&parts);
     if sum <= budget.0 {
         return Ok(());
@@ -80,9 +82,15 @@ pub fn within_budget(
 }
 
 /// A warning for a configuration that this machine can hardly hold and that no budget bounds.
-pub fn doubt(limits: &Limits, bridges: &[LinkConfig], raw: &Raw, memory: Option<u64>) -> Option<String> {
+pub fn doubt(
+    limits: &Limits,
+    bridges: &[LinkConfig],
+    listeners: &[Listener],
+    raw: &Raw,
+    memory: Option<u64>,
+) -> Option<String> {
     let memory = memory.filter(|_| raw.limits.memory_budget.0.is_none())?;
-    let sum = memory_sum(&memory_parts(limits, bridges));
+    let sum = memory_sum(&memory_parts(limits, bridges, listeners));
     (sum > memory / 4 * DOUBTFUL_QUARTERS).then(|| {
         format!(
             "the limits allow {} MiB of memory, more than three quarters of the {} MiB that this process may use; lower some (`tidegate \

@@ -54,8 +54,8 @@ pub fn resolve(
     let mut warnings = Vec::new();
     let around = bridge::Surroundings { check: &check, limits: &limits, listeners: &listeners };
     let bridges = bridge::bridges(&mut raw.bridge, &around, &mut warnings)?;
-    memory::within_budget(&limits, &bridges, &raw, &check)?;
-    warnings.extend(memory::doubt(&limits, &bridges, &raw, environment.memory_bytes));
+    memory::within_budget(&limits, &bridges, &listeners, &raw, &check)?;
+    warnings.extend(memory::doubt(&limits, &bridges, &listeners, &raw, environment.memory_bytes));
     let admin = admin(&mut raw.admin, &data_dir, &check)?;
     let log = log(&raw.log, &check)?;
     let settings = Settings { listeners, data_dir, store_path, limits, bridges, access, admin, log };

@@ -75,12 +75,13 @@ impl Case {
 }
 
 #[test]
-fn without_any_word_the_built_in_limits_and_one_loopback_listener_hold() {
+fn without_any_word_the_built_in_limits_and_two_loopback_listeners_hold() {
     let settings = Case::new("").settings();
     assert_eq!(settings, Settings::default());
     assert_eq!(settings.limits, Limits::default());
-    assert_eq!(settings.listeners.len(), 1);
-    assert_eq!(settings.listeners[0].addr().unwrap(), "127.0.0.1:1883".parse().unwrap());
+    let addresses: Vec<String> =
+        settings.listeners.iter().map(|listener| listener.addr().unwrap().to_string()).collect();
+    assert_eq!(addresses, ["127.0.0.1:1883", "127.0.0.1:61613"]);
     assert_eq!(settings.store_path, Path::new("/var/lib/tidegate/tidegate.db"));
     assert_eq!(settings.admin.socket, Path::new("/var/lib/tidegate/admin.sock"));
 }
@@ -119,10 +120,10 @@ fn lists_of_several_files_are_joined_in_order() {
 #[test]
 fn a_complaint_about_a_joined_list_points_into_the_right_file() {
     let case = Case::new("[[listener]]\nurl = 'mqtt://127.0.0.1:1'")
-        .file("conf.d/a.toml", "\n[[listener]]\nurl = 'stomp://127.0.0.1'");
+        .file("conf.d/a.toml", "\n[[listener]]\nurl = 'mqtt://127.0.0.1:1'");
     assert_eq!(
         case.complaint(),
-        "conf.d/a.toml:3: listener[1].url: stomp:// listeners are not in this build; it serves MQTT"
+        "conf.d/a.toml:3: listener[1].url: another listener has the address 127.0.0.1:1 already"
     );
 }
 
@@ -347,7 +348,7 @@ fn what_check_prints_loads_again_as_the_same_settings() {
 #[test]
 fn the_memory_table_adds_up() {
     let settings = Case::new(shipped::GATEWAY).settings();
-    let parts = memory_parts(&settings.limits, &settings.bridges);
+    let parts = memory_parts(&settings.limits, &settings.bridges, &settings.listeners);
     assert!(parts.iter().any(|(name, _)| name == "bridge datacenter"));
     assert_eq!(memory_sum(&parts), parts.iter().map(|(_, bytes)| bytes).sum::<u64>());
     assert!(memory_table(&parts).lines().last().unwrap().contains("sum"));

@@ -1,0 +1,140 @@
+//! Transactions: what a client does in one is gathered by the broker and carried out, or forgotten, at its end.
+//!
+//! Acknowledgements of a durable subscription belong to another session of the broker than the rest of the transaction. They are
+//! held here and follow the commit: a crash between the two delivers those messages again and loses none.
+
+use std::collections::BTreeMap;
+
+use tidegate_stomp::connection::{Ack, Event, ReceiptTag, TransactionEnd, TransactionTag};
+
+use super::inbound::Refused;
+use super::subscriptions::Handle;
+use super::{Adapter, Asked};
+use crate::broker::api::{ClientCommand, TransactionAction, TransactionId};
+use crate::message::Message;
+
+/// Open transactions of one connection. Their number is bounded by the connection's limits.
+#[derive(Debug, Default)]
+pub(super) struct Transactions {
+    open: BTreeMap<TransactionTag, Open>,
+    last: u32,
+}
+
+#[derive(Debug)]
+struct Open {
+    id: TransactionId,
+    /// The name under which it may be prepared.
+    xid: Option<Box<str>>,
+    /// What branches are told after the commit.
+    held: Vec<super::Routed>,
+}
+
+impl Transactions {
+    fn begin(&mut self, tag: TransactionTag, xid: Option<Box<str>>) -> TransactionId {
+        self.last = self.last.wrapping_add(1);
+        let id = TransactionId(self.last);
+        self.open.insert(tag, Open { id, xid, held: Vec::new() });
+        id
+    }
+}
+
+const UNKNOWN: Refused = Refused { message: "there is no such transaction", detail: String::new() };
+
+impl Adapter {
+    /// BEGIN, COMMIT and ABORT.
+    pub(super) fn transaction_event(&mut self, event: &Event<'_>) -> Result<(), Refused> {
+        match event {
+            Event::Begin { transaction, xid, receipt, .. } => {
+                let transaction = self.transactions.begin(*transaction, xid.as_deref().map(Box::from));
+                let tag = self.ask(0, *receipt, Asked::Other);
+                self.command(ClientCommand::Begin { tag, transaction });
+                Ok(())
+            }
+            Event::End { transaction, end, receipt, .. } => {
+                self.end_transaction(*transaction, *end, *receipt)
+            }
+            Event::Decide { xid, commit, receipt, .. } => {
+                let tag = self.ask(0, *receipt, Asked::Other);
+                self.command(ClientCommand::Decide { tag, xid: (**xid).into(), commit: *commit });
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn end_transaction(
+        &mut self,
+        transaction: TransactionTag,
+        end: TransactionEnd,
+        receipt: Option<ReceiptTag>,
+    ) -> Result<(), Refused> {
+        let Open { id: transaction, xid, held } =
+            self.transactions.open.remove(&transaction).ok_or(UNKNOWN)?;
+        let tag = self.ask(0, receipt, Asked::Other);
+        match end {
+            TransactionEnd::Commit => {
+                self.command(ClientCommand::Commit { tag, transaction });
+                self.commands.extend(held);
+            }
+            TransactionEnd::Abort => self.command(ClientCommand::Abort { tag, transaction }),
+            TransactionEnd::Prepare if !held.is_empty() => {
+                return Err(Refused::because(
+                    "messages of a durable subscription cannot be part of a prepared transaction",
+                ));
+            }
+            TransactionEnd::Prepare => {
+                let xid =
+                    xid.ok_or(Refused::because("a transaction is prepared under the xid of its BEGIN"))?;
+                self.command(ClientCommand::Prepare { tag, transaction, xid });
+            }
+        }
+        Ok(())
+    }
+
+    /// A message is part of a transaction.
+    pub(super) fn send_within(
+        &mut self,
+        transaction: TransactionTag,
+        message: Message,
+        receipt: Option<ReceiptTag>,
+    ) -> Result<(), Refused> {
+        let transaction = self.transactions.open.get(&transaction).ok_or(UNKNOWN)?.id;
+        self.act(transaction, TransactionAction::Publish(message), receipt);
+        Ok(())
+    }
+
+    fn act(&mut self, transaction: TransactionId, action: TransactionAction, receipt: Option<ReceiptTag>) {
+        let tag = self.ask(0, receipt, Asked::Publish);
+        self.command(ClientCommand::Act { tag, transaction, action });
+    }
+
+    /// An acknowledgement is part of a transaction.
+    pub(super) fn acknowledge_within(
+        &mut self,
+        transaction: TransactionTag,
+        ack: &Ack<'_>,
+        requeue: bool,
+    ) -> Result<(), Refused> {
+        let id = self.transactions.open.get(&transaction).ok_or(UNKNOWN)?.id;
+        let handles: Vec<Handle> =
+            self.connection.settled().iter().map(|tag| Handle::from_tag(*tag)).collect();
+        for handle in handles {
+            let Some(delivery) = handle.id.filter(|_| self.settling.acknowledged(handle)) else { continue };
+            if handle.branch == 0 {
+                let action = match ack.nack {
+                    true => TransactionAction::Reject { delivery, requeue },
+                    false => TransactionAction::Settle(delivery),
+                };
+                self.act(id, action, None);
+            } else if let Some(open) = self.transactions.open.get_mut(&transaction) {
+                let command = match ack.nack {
+                    true => ClientCommand::Reject { delivery, requeue },
+                    false => ClientCommand::Settle { delivery, accepted: true },
+                };
+                open.held.push((handle.branch, command));
+            }
+        }
+        self.sync(ack.receipt);
+        Ok(())
+    }
+}
