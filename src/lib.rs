@@ -7,6 +7,7 @@ pub mod bridge;
 pub mod broker;
 pub mod cli;
 pub mod driver;
+pub mod import;
 pub mod limits;
 pub mod logging;
 pub mod message;

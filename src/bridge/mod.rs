@@ -270,7 +270,7 @@ pub struct TlsConfig {
 /// `local_prefix`, upstream by `remote_prefix`. A topic that crosses loses one prefix and gains the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Topic filter without either prefix.
+    /// Topic filter without either prefix. Empty: each prefix is a whole topic.
     pub filter: String,
     /// In front of the filter at the local broker.
     pub local_prefix: String,

@@ -342,6 +342,17 @@ mod tests {
     }
 
     #[test]
+    fn an_empty_filter_gives_one_topic_another_name() {
+        let rules = vec![rule("", "pump/temp", "site 17/t")];
+        assert_eq!(check(&config(rules.clone(), rules.clone())), Ok(()));
+        let out = RuleSet::new(Direction::Out, &rules);
+        assert_eq!(out.map("pump/temp").map(|(topic, _)| topic).as_deref(), Some("site 17/t"));
+        assert_eq!(out.map("pump/temp/x"), None);
+        let inbound = RuleSet::new(Direction::In, &rules);
+        assert_eq!(inbound.map("site 17/t").map(|(topic, _)| topic).as_deref(), Some("pump/temp"));
+    }
+
+    #[test]
     fn a_topic_that_would_become_empty_or_too_long_does_not_cross() {
         let out = RuleSet::new(Direction::Out, &[rule("#", "a/", "")]);
         assert!(out.map("a/").is_none());

@@ -1,11 +1,12 @@
 //! The command line: what a person types, and what is said in return.
 //!
 //! Exit codes: [`EXIT_FAILURE`] when something failed, [`EXIT_USAGE`] when the command line or the configuration is wrong and
-//! nothing was attempted. Answers go to standard output, complaints and logs to standard error.
+//! nothing was attempted, [`EXIT_INCOMPLETE`] when a configuration was taken over in part. Answers go to standard output, complaints and logs to standard error.
 
 mod acl;
 mod check;
 pub mod demo;
+mod import;
 mod passwd;
 mod queue;
 mod reload;
@@ -25,6 +26,8 @@ use crate::settings::{Environment, Loaded, Overrides, SettingsError, load};
 pub const EXIT_FAILURE: u8 = 1;
 /// The command line or the configuration is wrong.
 pub const EXIT_USAGE: u8 = 2;
+/// A configuration was taken over, but not all of it.
+pub const EXIT_INCOMPLETE: u8 = 3;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -32,6 +35,7 @@ Examples:
   tidegate run                        serve mqtt://127.0.0.1:1883 and stomp://127.0.0.1:61613
   tidegate run --config FILE
   tidegate check --config FILE        find mistakes before they matter
+  tidegate import-mosquitto FILE      the equal configuration for a mosquitto.conf
   tidegate status                     queues, links and store of a running broker
   tidegate passwd FILE USER           set a password
   tidegate reload                     take up changed passwords, rules and certificates
@@ -57,6 +61,8 @@ enum Command {
     Run(SettingsArgs),
     /// Checks a configuration and prints what it amounts to, without starting anything.
     Check(SettingsArgs),
+    /// Takes a Mosquitto configuration over and says line by line what became of it.
+    ImportMosquitto(import::ImportArgs),
     /// Shows in a minute, on this machine alone, what the broker promises.
     Demo(demo::DemoArgs),
     /// Has a running broker read its configuration, passwords, rules and certificates again.
@@ -112,6 +118,7 @@ pub fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::check(&args),
+        Command::ImportMosquitto(args) => import::import(&args),
         Command::Demo(args) => demo::run(args),
         Command::Reload(args) => reload::reload(&args),
         Command::Passwd(args) => passwd::passwd(&args),
@@ -129,7 +136,9 @@ pub fn main() -> ExitCode {
 
 /// A wrong configuration is told apart from a failure.
 fn exit_code(error: &anyhow::Error) -> ExitCode {
-    let is_usage = error.is::<SettingsError>() || error.is::<crate::logging::LogError>();
+    let is_usage = error.is::<SettingsError>()
+        || error.is::<crate::logging::LogError>()
+        || error.is::<crate::import::ImportError>();
     ExitCode::from(if is_usage { EXIT_USAGE } else { EXIT_FAILURE })
 }
 

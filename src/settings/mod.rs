@@ -27,10 +27,12 @@ use crate::bridge::LinkConfig;
 use crate::limits::Limits;
 
 pub use access::{ACCESS_FILE_BYTES_MAX, AccessSettings, JwtSettings};
+pub(crate) use keys::nearest;
 pub use listener::{CertificateUser, ClientCertificate, Endpoint, Listener, ListenerTls, Transport};
 pub use load::{Environment, Loaded, Overrides, load};
 pub use place::{Place, SettingsError};
 pub use show::{effective_toml, memory_parts, memory_sum, memory_table};
+pub(crate) use units::Size;
 
 /// The admin interface.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -242,7 +242,8 @@ pub struct RawBridge {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RawRule {
-    pub filter: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub filter: Option<String>,
     pub local_prefix: String,
     pub remote_prefix: String,
     pub qos: Count,
@@ -481,7 +482,7 @@ impl Default for RawRule {
     fn default() -> Self {
         let rule = Rule::default();
         Self {
-            filter: String::new(),
+            filter: None,
             local_prefix: rule.local_prefix,
             remote_prefix: rule.remote_prefix,
             qos: Count(rule.qos as u64),

@@ -13,7 +13,7 @@ use crate::transports::Webbed;
 /// Messages in each direction.
 const MESSAGES: usize = 50;
 
-const MQTT_PAGE: &str = r#"<!DOCTYPE html><html><body><script>BUNDLE</script><script>
+const MQTT_PAGE: &str = r#"<!DOCTYPE html><html><body><script src="library.js"></script><script>
 const client = mqtt.connect('URL', { clientId: 'page', protocolVersion: 5, reconnectPeriod: 0 })
 client.on('connect', () => client.subscribe('to/page', { qos: 1 }, () => client.publish('from/page', 'ready', { qos: 1 })))
 client.on('message', (topic, payload) => {
@@ -22,7 +22,7 @@ client.on('message', (topic, payload) => {
 </script></body></html>"#;
 
 /// Each answer is sent in a transaction, of which every other one is rolled back before.
-const STOMP_PAGE: &str = r#"<!DOCTYPE html><html><body><script>BUNDLE</script><script>
+const STOMP_PAGE: &str = r#"<!DOCTYPE html><html><body><script src="library.js"></script><script>
 const client = new StompJs.Client({ brokerURL: 'URL', reconnectDelay: 0 })
 const send = (body) => client.publish({ destination: '/topic/from/page', body })
 const inTransaction = (body, commit) => {
@@ -45,7 +45,8 @@ client.activate()
 struct Browser(Child);
 
 impl Browser {
-    fn open(program: PathBuf, folder: &Path, page: &str) -> Self {
+    fn open(program: PathBuf, folder: &Path, library: &str, page: &str) -> Self {
+        std::fs::write(folder.join("library.js"), library).unwrap();
         std::fs::write(folder.join("page.html"), page).unwrap();
         let child = Command::new(program)
             .args([
@@ -96,10 +97,11 @@ fn talk(other: &mut Client) {
 fn page_echoes(page: &str, package: &str, file: &str, url: impl Fn(&Webbed) -> String) {
     let (Some(tools), Some(browser)) = (Tools::find(), chromium()) else { return };
     let webbed = Webbed::start();
-    let page = page.replace("BUNDLE", &bundle(&tools.node, package, file)).replace("URL", &url(&webbed));
+    let library = bundle(&tools.node, package, file);
+    let page = page.replace("URL", &url(&webbed));
     let mut other = Login::fresh(Version::V5, "other").open(webbed.gateway.address()).unwrap();
     other.subscribe("from/page", 2).unwrap();
-    let _browser = Browser::open(browser, webbed.files.path(), &page);
+    let _browser = Browser::open(browser, webbed.files.path(), &library, &page);
     talk(&mut other);
 }
 

@@ -159,7 +159,7 @@ fn rules(raw: &[RawRule], at: &str, check: &Check<'_>) -> Result<Vec<Rule>, Sett
         let key = |name: &str| format!("{at}[{index}].{name}");
         let qos: u8 = check.count(&key("qos"), rule.qos, 0..=2)?;
         Ok(Rule {
-            filter: required(&rule.filter, &key("filter"), "a topic filter, such as \"#\"", check)?,
+            filter: filter(rule, &key("filter"), check)?,
             local_prefix: rule.local_prefix.clone(),
             remote_prefix: rule.remote_prefix.clone(),
             qos: Qos::from_bits(qos).unwrap_or_default(),
@@ -167,6 +167,14 @@ fn rules(raw: &[RawRule], at: &str, check: &Check<'_>) -> Result<Vec<Rule>, Sett
         })
     };
     raw.iter().enumerate().map(rule).collect()
+}
+
+/// An empty filter between two prefixes stands for one topic, which has another name on the other side.
+fn filter(rule: &RawRule, key: &str, check: &Check<'_>) -> Result<String, SettingsError> {
+    match rule.filter.as_deref() {
+        Some("") if !rule.local_prefix.is_empty() && !rule.remote_prefix.is_empty() => Ok(String::new()),
+        filter => required(filter.unwrap_or_default(), key, "a topic filter, such as \"#\"", check),
+    }
 }
 
 /// Finds the key that a sentence of [`bridge::check`] is about: it starts with it, or names a rule.

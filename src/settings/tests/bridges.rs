@@ -88,6 +88,10 @@ fn a_bridge_that_cannot_work_is_refused_at_its_line() {
             "t.toml:1: bridge[0].backoff_max: must not be below backoff_min",
         ),
         (format!("{BRIDGE}[[bridge.out]]\n"), "t.toml:5: bridge[0].out[0].filter: is missing"),
+        (
+            format!("{BRIDGE}[[bridge.out]]\nfilter = ''\nlocal_prefix = 'a'"),
+            "t.toml:6: bridge[0].out[0].filter: is missing",
+        ),
         (format!("{BRIDGE}{OUT}qos = 3"), "t.toml:7: bridge[0].out[0].qos: expected 0 to 2, found 3"),
         (format!("{BRIDGE}{OUT}local_prefix = '+/'"), "t.toml:5: bridge[0].out[0]: local_prefix"),
         (format!("{BRIDGE}{OUT}{BRIDGE}{OUT}"), "t.toml:8: bridge[1].name: another bridge is named \"up\""),
@@ -127,4 +131,11 @@ fn files_that_are_not_there_and_passwords_in_the_clear_are_warned_about() {
     let warnings = Case::new(&text).load().unwrap().warnings;
     assert!(warnings[0].contains("pw cannot be found"), "{warnings:?}");
     assert!(warnings[1].contains("unencrypted"), "{warnings:?}");
+}
+
+#[test]
+fn an_empty_filter_between_two_prefixes_is_one_topic() {
+    let text = format!("{BRIDGE}[[bridge.out]]\nfilter = ''\nlocal_prefix = 'a'\nremote_prefix = 'b'");
+    let rule = Case::new(&text).settings().bridges[0].out[0].clone();
+    assert_eq!((&*rule.filter, &*rule.local_prefix, &*rule.remote_prefix), ("", "a", "b"));
 }
