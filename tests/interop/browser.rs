@@ -14,7 +14,7 @@ use crate::transports::Webbed;
 const MESSAGES: usize = 50;
 
 const MQTT_PAGE: &str = r#"<!DOCTYPE html><html><body><script src="library.js"></script><script>
-const client = mqtt.connect('URL', { clientId: 'page', protocolVersion: 5, reconnectPeriod: 0 })
+const client = mqtt.connect('ADDRESS', { clientId: 'page', protocolVersion: 5, reconnectPeriod: 0 })
 client.on('connect', () => client.subscribe('to/page', { qos: 1 }, () => client.publish('from/page', 'ready', { qos: 1 })))
 client.on('message', (topic, payload) => {
   client.publish('from/page', 'echo ' + payload.toString(), { qos: 2 })
@@ -23,7 +23,7 @@ client.on('message', (topic, payload) => {
 
 /// Each answer is sent in a transaction, of which every other one is rolled back before.
 const STOMP_PAGE: &str = r#"<!DOCTYPE html><html><body><script src="library.js"></script><script>
-const client = new StompJs.Client({ brokerURL: 'URL', reconnectDelay: 0 })
+const client = new StompJs.Client({ brokerURL: 'ADDRESS', reconnectDelay: 0 })
 const send = (body) => client.publish({ destination: '/topic/from/page', body })
 const inTransaction = (body, commit) => {
   const transaction = client.begin()
@@ -98,7 +98,7 @@ fn page_echoes(page: &str, package: &str, file: &str, url: impl Fn(&Webbed) -> S
     let (Some(tools), Some(browser)) = (Tools::find(), chromium()) else { return };
     let webbed = Webbed::start();
     let library = bundle(&tools.node, package, file);
-    let page = page.replace("URL", &url(&webbed));
+    let page = page.replace("ADDRESS", &url(&webbed));
     let mut other = Login::fresh(Version::V5, "other").open(webbed.gateway.address()).unwrap();
     other.subscribe("from/page", 2).unwrap();
     let _browser = Browser::open(browser, webbed.files.path(), &library, &page);
