@@ -49,6 +49,9 @@ pub fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     if let Some(folder) = &args.output {
         let config = folder.join(CONFIG_NAME);
         eprintln!("written to {}; next: tidegate check --config {}", folder.display(), config.display());
+        if rustix::process::geteuid().is_root() {
+            eprintln!("before a service of another user reads it: chown -R tidegate: {}", folder.display());
+        }
     }
     Ok(if import.report.is_complete() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_INCOMPLETE) })
 }

@@ -397,7 +397,7 @@ impl<'a> Access<'a> {
         }
         let what = "a session belongs to the user that made it, while Mosquitto lets any user take it over by its client identifier; \
                     access.sessions = \"of-anyone\" does that here";
-        self.report.whole(&self.paths.main_name(), "sessions (no option)", Verdict::Differs, what);
+        self.report.whole(&self.paths.main_name(), "sessions (not given)", Verdict::Differs, what);
     }
 
     fn names_by_certificate(&self) -> bool {

@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+/// Behind the name of an option that no line sets.
+const NOT_GIVEN: &str = " (not given)";
+
 /// What became of a line. The later one is the worse one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
@@ -166,6 +169,18 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for finding in &self.findings {
             writeln!(f, "{finding}")?;
+        }
+        let is_default = |finding: &&Finding| {
+            finding.verdict == Some(Verdict::Differs) && finding.option.ends_with(NOT_GIVEN)
+        };
+        let defaults: Vec<_> = self
+            .findings
+            .iter()
+            .filter(is_default)
+            .map(|finding| &finding.option[..finding.option.len() - NOT_GIVEN.len()])
+            .collect();
+        if !defaults.is_empty() {
+            writeln!(f, "defaults that differ from Mosquitto's, see above: {}", defaults.join(", "))?;
         }
         writeln!(
             f,

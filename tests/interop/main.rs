@@ -11,6 +11,7 @@ mod harness;
 mod browser;
 mod clients;
 mod device;
+mod import;
 mod reader;
 mod stomp;
 mod tools;

@@ -94,7 +94,11 @@ fn a_rule_for_a_user_is_not_for_whoever_claims_the_name_and_a_session_is_its_use
     assert!(said(&import, "acl_file").1.contains("a name that a client does not prove does not count"));
     let (import, _) = doors("listener 1883\npassword_file passwd\nacl_file acl");
     assert!(!said(&import, "acl_file").1.contains("prove"));
-    assert_eq!(said(&import, "sessions (no option)").0, Verdict::Differs);
+    assert_eq!(said(&import, "sessions (not given)").0, Verdict::Differs);
+    let report = import.report.to_string();
+    let told =
+        "defaults that differ from Mosquitto's, see above: max_packet_size, max_queued_messages, sessions\n";
+    assert!(report.contains(told), "{report}");
 }
 
 #[test]
