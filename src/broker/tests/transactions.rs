@@ -205,3 +205,19 @@ fn a_message_settled_by_a_transaction_is_durable_before_its_publisher_hears_of_i
     rig.settle_store();
     assert_eq!((rig.heard(publisher).len(), rig.heard(worker).len()), (1, 1));
 }
+
+#[test]
+fn a_transaction_that_only_passing_sessions_want_needs_no_batch() {
+    for hold_millis in [0, 1000] {
+        let mut rig = Rig::with(Limits { hold_millis, ..Limits::default() });
+        let (listener, publisher) = (rig.transient("l"), rig.transient("p"));
+        rig.subscribe(listener, "a/#", Qos::ExactlyOnce);
+        for (number, qos) in [Qos::AtMostOnce, Qos::AtLeastOnce, Qos::ExactlyOnce].into_iter().enumerate() {
+            rig.begin(publisher, T);
+            let message = rig.message("a/b", &number.to_string(), qos, false);
+            assert_eq!(rig.act(publisher, T, TransactionAction::Publish(message)), TransactOutcome::Done);
+            assert_eq!(rig.commit_transaction(publisher, T), TransactOutcome::Done);
+        }
+        assert_eq!(rig.payloads(listener), ["0", "1", "2"]);
+    }
+}
