@@ -41,8 +41,6 @@ pub(super) struct Building {
     hold_millis: u32,
     /// Operations without targets.
     void: usize,
-    /// See [`hold_transaction`](Self::hold_transaction).
-    holds_transaction: bool,
     /// Where each message of the batch is, while it may leave again.
     places: HashMap<(QueueId, Seq), u32>,
 }
@@ -61,7 +59,6 @@ impl Building {
             deadline: None,
             hold_millis,
             void: 0,
-            holds_transaction: false,
             places: HashMap::new(),
         }
     }
@@ -95,15 +92,10 @@ impl Building {
         self.deadline.filter(|_| !self.ops.is_empty())
     }
 
-    /// Something was to be written, or somebody waits for it, but nothing is left: it will not be submitted.
+    /// Something was to be written, or somebody waits for it, but nothing is there: it will not be submitted. That is so when a held
+    /// message was settled, or when all that waits comes of messages that passing sessions alone wanted.
     pub(super) fn is_void_as_a_whole(&self) -> bool {
-        self.ops.len() == self.void && (self.void > 0 || self.waited_for || self.holds_transaction)
-    }
-
-    /// What a transaction causes waits for this batch, in which nothing of it need be: its messages may have been wanted by sessions
-    /// alone that end with their connections.
-    pub(super) fn hold_transaction(&mut self) {
-        self.holds_transaction = true;
+        self.ops.len() == self.void && (self.void > 0 || self.waited_for || self.urgent)
     }
 
     /// All that wanted the message at `place` of batch `batch` have settled it: it is not going to be written.
@@ -186,8 +178,6 @@ impl Building {
     /// What is to be submitted now. `None`: nothing is there, or it is held.
     pub(super) fn take(&mut self, now: Now) -> Option<Batch> {
         if self.ops.len() == self.void {
-            let may_be_void = self.hold_millis > 0 || self.holds_transaction;
-            assert!(!self.urgent || may_be_void, "I1: nobody waits for a batch that will never be");
             self.reset();
             return None;
         }
@@ -212,7 +202,7 @@ impl Building {
     fn reset(&mut self) {
         self.ops.clear();
         self.places.clear();
-        (self.memory, self.void, self.holds_transaction) = (0, 0, false);
+        (self.memory, self.void) = (0, 0);
         (self.urgent, self.waited_for, self.deadline) = (false, false, None);
     }
 }

@@ -147,6 +147,7 @@ impl Broker {
     pub(super) fn page(&mut self, page: Page, now: Now) {
         if let Some(&key) = self.queue_keys.get(&page.queue) {
             let queue = &mut self.queues[key as usize];
+            let page = queue.completed(page);
             if let Owner::Group(group) = queue.owner()
                 && queue.is_probing()
             {

@@ -213,7 +213,6 @@ impl Broker {
     /// Carries out what was planned. Nothing is refused any more: a queue may exceed its bounds by one transaction.
     pub(super) fn apply_all(&mut self, key: Option<SessionKey>, actions: Vec<Action>, now: Now) {
         self.committing = Some(self.batch.id());
-        self.batch.hold_transaction();
         for action in actions {
             match action {
                 Action::Publish(message) => self.publish_committed(&message, key, now),

@@ -90,7 +90,7 @@ impl Queue {
     /// A page from `from` on is asked for, to look at.
     pub fn probed_from(&mut self, from: Seq, reserved: usize) {
         assert!(self.load == Load::Idle && from >= self.loaded_to && from < self.tail, "beyond the window");
-        self.load = Load::Asked { from, reserved, stale: false };
+        self.load = Load::Asked { from, until: self.tail, reserved, stale: false };
         self.ahead.get_or_insert_default().probing = true;
     }
 

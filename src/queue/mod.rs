@@ -80,6 +80,8 @@ pub enum Load {
     Asked {
         /// First sequence number asked for.
         from: Seq,
+        /// The queue's tail then: the store has everything before it, but for what was left out.
+        until: Seq,
         /// Memory set aside for the page.
         reserved: usize,
         /// The cursor moved meanwhile: what comes is thrown away, since it may hold messages settled by now.
@@ -519,8 +521,22 @@ impl Queue {
     /// The next page: `from` where it has to start.
     pub fn asked(&mut self, reserved: usize) -> Seq {
         assert!(self.load == Load::Idle && self.is_spilled(), "one page at a time");
-        self.load = Load::Asked { from: self.loaded_to, reserved, stale: false };
+        self.load = Load::Asked { from: self.loaded_to, until: self.tail, reserved, stale: false };
         self.loaded_to
+    }
+
+    /// The page as it is to be understood: the store does not know of numbers that were left out behind all that it has, so a page
+    /// that holds nothing and does not move on says that everything before the tail of then is settled.
+    #[must_use]
+    pub fn completed(&self, mut page: Page) -> Page {
+        if let Load::Asked { from, until, .. } = self.load
+            && page.from == from
+            && page.entries.is_empty()
+            && page.next <= from
+        {
+            page.next = until;
+        }
+        page
     }
 
     /// A page is to be asked for as soon as there is memory.
@@ -533,7 +549,7 @@ impl Queue {
     /// The page that was asked for: its entries join the window, unless the cursor moved meanwhile. `false`: it was not asked
     /// for.
     pub fn ingest(&mut self, page: Page, budget: &mut Budget) -> bool {
-        let Load::Asked { from, reserved, stale } = self.load else { return false };
+        let Load::Asked { from, reserved, stale, .. } = self.load else { return false };
         if page.from != from {
             return false;
         }

@@ -61,7 +61,7 @@ mod tests_numbers;
 #[cfg(test)]
 mod tests_power;
 #[cfg(test)]
-mod tests_support;
+pub(crate) mod tests_support;
 #[cfg(test)]
 mod tests_tools;
 #[cfg(test)]

@@ -1,0 +1,204 @@
+//! Any command in any order: peers decide what the broker hears, so nothing that they say may end it or upset its accounts.
+//!
+//! Six connections send commands with few names, so that most of them meet something. After each turn the broker's accounts are
+//! compared with a full scan and with the store. `TIDEGATE_SEED` repeats one run, `TIDEGATE_CHAOS_SEEDS` sets how many there are.
+
+use super::queues::{QUEUE, consumer};
+use super::*;
+use crate::store::tests_support::Random;
+
+const CLIENTS: u64 = 6;
+const STEPS: usize = 400;
+const TOPICS: [&str; 5] = ["a/b", "a/c", QUEUE, "$queue/other", "a"];
+const FILTERS: [&str; 8] =
+    ["a/#", "a/b", "+/c", "#", QUEUE, "$share/g/a/#", "$share/g/$queue/other", "$share/h/a/b"];
+
+struct Chaos {
+    rig: Rig,
+    random: Random,
+    conns: Vec<Option<ConnId>>,
+    seen: Vec<DeliveryId>,
+}
+
+impl Chaos {
+    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.random.below(all.len() as u64) as usize]
+    }
+
+    fn qos(&mut self) -> Qos {
+        self.one_of(&[Qos::AtMostOnce, Qos::AtLeastOnce, Qos::ExactlyOnce])
+    }
+
+    fn tag(&mut self) -> ReplyTag {
+        ReplyTag(self.random.below(4) as u16 + 1)
+    }
+
+    fn delivery(&mut self) -> DeliveryId {
+        if self.seen.is_empty() || self.random.chance(8) {
+            return id(self.random.below(6) as u16 + 1);
+        }
+        let seen = std::mem::take(&mut self.seen);
+        let one = self.one_of(&seen);
+        self.seen = seen;
+        one
+    }
+
+    fn message(&mut self) -> Message {
+        let (topic, qos) = (self.one_of(&TOPICS), self.qos());
+        let retain = self.random.chance(6);
+        let mut head = MessageHead { qos, retain, published: self.rig.now().wall, ..MessageHead::default() };
+        if self.random.chance(8) {
+            head.expires = Some(Wall(head.published.0 + 1000 * self.random.below(5)));
+        }
+        let payload = vec![b'x'; self.one_of(&[0, 10, 900])];
+        Message::new(topic, &payload, head)
+    }
+
+    fn consume(&mut self) -> ClientCommand {
+        let name = self.random.below(3) as u32;
+        let queue = self.one_of(&[QUEUE, "$queue/other", "$queue/dead-letters"]);
+        ClientCommand::Consume(Box::new(ConsumeRequest {
+            queue: queue.into(),
+            messages_max: self.one_of(&[1, 3, 100]),
+            priority: self.one_of(&[0, 0, 5, -1]),
+            exclusive: self.random.chance(8),
+            browse: self.random.chance(5),
+            ..consumer(name)
+        }))
+    }
+
+    fn transaction(&mut self) -> ClientCommand {
+        let (tag, transaction) = (self.tag(), TransactionId(self.random.below(2) as u32));
+        let (xid, commit): (Box<str>, bool) = (self.one_of(&["x", "y"]).into(), self.random.chance(2));
+        match self.random.below(9) {
+            0 | 1 => ClientCommand::Begin { tag, transaction },
+            2 => ClientCommand::Commit { tag, transaction },
+            3 => ClientCommand::Abort { tag, transaction },
+            4 => ClientCommand::Prepare { tag, transaction, xid },
+            5 => ClientCommand::Decide { tag, xid, commit },
+            6 => {
+                let action = TransactionAction::Settle(self.delivery());
+                ClientCommand::Act { tag, transaction, action }
+            }
+            7 => {
+                let action = TransactionAction::Reject { delivery: self.delivery(), requeue: commit };
+                ClientCommand::Act { tag, transaction, action }
+            }
+            _ => {
+                let action = TransactionAction::Publish(self.message());
+                ClientCommand::Act { tag, transaction, action }
+            }
+        }
+    }
+
+    fn command(&mut self) -> ClientCommand {
+        let tag = self.tag();
+        match self.random.below(20) {
+            0..=4 => ClientCommand::Publish(PublishRequest { tag, message: self.message() }),
+            5 => ClientCommand::Release { tag },
+            6 => {
+                let options = SubscribeOptions { qos: self.qos(), ..SubscribeOptions::default() };
+                let filters = vec![SubscribeFilter { filter: self.one_of(&FILTERS).into(), options }];
+                ClientCommand::Subscribe { tag, subscription_id: None, filters }
+            }
+            7 => ClientCommand::Unsubscribe { tag, filters: vec![self.one_of(&FILTERS).into()] },
+            8 | 9 => ClientCommand::Settle { delivery: self.delivery(), accepted: !self.random.chance(4) },
+            10 => ClientCommand::Received { delivery: self.delivery() },
+            11 => ClientCommand::Completed { delivery: self.delivery() },
+            12 => ClientCommand::Reject { delivery: self.delivery(), requeue: self.random.chance(2) },
+            13 => self.consume(),
+            14 => ClientCommand::Cancel {
+                tag,
+                consumer: ConsumerId(self.random.below(3) as u32),
+                requeue: self.random.chance(2),
+            },
+            15 => ClientCommand::Sync { tag },
+            _ => self.transaction(),
+        }
+    }
+
+    fn connect(&mut self, client: usize) {
+        let (clean, lasting) = (self.random.chance(3), self.random.chance(2));
+        let conn = self.rig.connect_with(&format!("c{client}"), |request| {
+            request.clean_start = clean;
+            request.receive_max = 5;
+            request.expiry = if lasting { SessionExpiry::After(60) } else { SessionExpiry::WithConnection };
+            request.will = clean.then(|| will("a/b", 0));
+        });
+        self.conns[client] = Some(conn);
+    }
+
+    fn listen(&mut self, conn: ConnId) {
+        for event in self.rig.heard(conn) {
+            match event {
+                ClientEvent::Deliver(delivery) => self.seen.extend(delivery.id),
+                ClientEvent::Close(_) | ClientEvent::Refused(_) => {
+                    self.conns
+                        .iter_mut()
+                        .filter(|other| **other == Some(conn))
+                        .for_each(|other| *other = None);
+                }
+                _ => {}
+            }
+        }
+        let surplus = self.seen.len().saturating_sub(12);
+        self.seen.drain(..surplus);
+    }
+
+    fn step(&mut self) {
+        let client = self.random.below(CLIENTS) as usize;
+        match (self.conns[client], self.random.below(100)) {
+            (_, 0) => {
+                self.rig.kill_and_restart(1);
+                self.conns = vec![None; CLIENTS as usize];
+            }
+            (_, 1..=3) => self.rig.advance_secs(1),
+            (_, 4..=8) => self.rig.auto = !self.rig.auto,
+            (_, 9..=12) => self.rig.settle_store(),
+            (None, _) => self.connect(client),
+            (Some(conn), 13..=15) => {
+                self.conns[client] = None;
+                if self.random.chance(2) { self.rig.lose(conn) } else { self.rig.goodbye(conn) }
+            }
+            (Some(_), 16) => self.connect(client),
+            (Some(conn), 17..=40) => {
+                let command = self.command();
+                // Several commands in one turn.
+                self.rig.broker.handle(conn, command, self.rig.now());
+            }
+            (Some(conn), _) => {
+                let command = self.command();
+                self.rig.send(conn, command);
+                self.listen(conn);
+            }
+        }
+    }
+}
+
+fn run(seed: u64) {
+    let mut random = Random(seed);
+    let limits = Limits {
+        hold_millis: if random.chance(2) { 50 } else { 0 },
+        queue_window_bytes_max: if random.chance(2) { 2 << 10 } else { 256 << 10 },
+        ..Limits::default()
+    };
+    let conns = vec![None; CLIENTS as usize];
+    let mut chaos = Chaos { rig: Rig::with(limits), random, conns, seen: vec![] };
+    for _ in 0..STEPS {
+        chaos.step();
+    }
+    chaos.rig.settle_store();
+}
+
+#[test]
+fn no_order_of_commands_upsets_the_broker() {
+    if let Ok(seed) = std::env::var("TIDEGATE_SEED") {
+        return run(seed.parse().expect("TIDEGATE_SEED is a number"));
+    }
+    let seeds = std::env::var("TIDEGATE_CHAOS_SEEDS").map_or(200, |n| n.parse().expect("a number"));
+    for seed in 0..seeds {
+        if std::panic::catch_unwind(|| run(seed)).is_err() {
+            panic!("TIDEGATE_SEED={seed}");
+        }
+    }
+}
