@@ -12,9 +12,15 @@ fn options() -> GatewayOptions {
         .fold(GatewayOptions::new(), |options, setting| options.set(setting))
 }
 
-/// A numbered message of about a kilobyte.
+/// A numbered message of about a kilobyte, of characters that the store cannot squeeze.
 fn numbered(number: u64) -> Message {
-    Message::new("plant/1", format!("{number} {}", "x".repeat(1000)), 1)
+    let mut state = number | 1 << 63;
+    let mut noise = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        char::from(b'!' + (state >> 33) as u8 % 90)
+    };
+    let text: String = (0..1000).map(|_| noise()).collect();
+    Message::new("plant/1", format!("{number} {text}"), 1)
 }
 
 fn number_of(message: &Message) -> u64 {
