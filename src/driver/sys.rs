@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::admin::sys_topics::SysTopics;
 use crate::driver::shell::Shell;
@@ -13,7 +13,8 @@ use crate::driver::status::Reporter;
 pub async fn run(shell: Rc<Shell>, reporter: Rc<Reporter>, interval: Duration) {
     shell.hub.borrow_mut().enable_sys();
     let mut topics = SysTopics::default();
-    let mut ticks = tokio::time::interval(interval);
+    // The first subscriptions are answered anyway.
+    let mut ticks = tokio::time::interval_at(Instant::now() + interval, interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let to_everybody = tokio::select! {
