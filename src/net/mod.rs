@@ -1,6 +1,6 @@
 //! From bytes to commands and from events to bytes, without a socket.
 //!
-//! A protocol adapter is one folder beside `mqtt`. It answers with [`adapter::Step`] and [`adapter::Encoded`], and the hub knows
+//! A protocol adapter is one folder beside `mqtt`. It answers with `adapter::Step` and `adapter::Encoded`, and the hub knows
 //! it by a variant of its `Peer`.
 
 mod adapter;

@@ -3,7 +3,7 @@
 
 mod support;
 
-use support::{Peer, connect, id, publish};
+use support::{Peer, connect, id, publish, saying};
 use tidegate_mqtt::Version::{V5, V31, V311};
 use tidegate_mqtt::connection::{DuplicateAnswer, SendError};
 use tidegate_mqtt::packet::{Disconnect, Packet, SubscribeFilter, SubscribeOptions};
@@ -105,7 +105,7 @@ fn more_messages_than_receive_maximum_end_an_mqtt_5_connection() {
     let third = publish(V5, Qos::AtLeastOnce, "t", Some(3), ());
     let violation = peer.violation(&third);
     assert_eq!(violation, Violation::ReceiveMaximum);
-    assert_eq!(peer.rejected(&violation), [0xe0, 1, 0x93]);
+    assert_eq!(peer.rejected(&violation), saying(0xe0, &[0x93], "receive maximum exceeded"));
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn topic_aliases_outside_what_was_granted_end_the_connection() {
     assert_eq!(unknown, Violation::TopicAlias(2));
     let violation = peer.violation(&publish(V5, Qos::AtMostOnce, "t", None, alias(3)));
     assert_eq!(violation, Violation::TopicAlias(3));
-    assert_eq!(peer.rejected(&violation), [0xe0, 1, 0x94]);
+    assert_eq!(peer.rejected(&violation), saying(0xe0, &[0x94], "topic alias 3 is not valid"));
     let small = ConnectionLimits { inbound_alias_bytes_max: 3, ..limits() };
     let mut peer = Peer::open(V5, small);
     assert_eq!(peer.violation(&publish(V5, Qos::AtMostOnce, "long", None, alias(1))), Violation::AliasBytes);
@@ -233,7 +233,10 @@ fn size_limits_are_smaller_before_the_login_and_apply_to_the_header() {
     let mut peer = Peer::open(V5, limits);
     assert_eq!(peer.receive(&[0x30, 0xc5, 0x01]), Ok(Received::Incomplete { needed: 200 }));
     let violation = peer.violation(&[0x30, 0xc6, 0x01]);
-    assert_eq!(peer.rejected(&violation), [0xe0, 1, 0x95]);
+    assert_eq!(
+        peer.rejected(&violation),
+        saying(0xe0, &[0x95], "limit exceeded: a packet of 201 bytes where 200 are allowed")
+    );
 }
 
 #[test]

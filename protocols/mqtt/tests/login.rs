@@ -3,7 +3,7 @@
 
 mod support;
 
-use support::{Peer, connect, publish};
+use support::{Peer, connect, publish, saying};
 use tidegate_mqtt::Version::{V5, V31, V311};
 use tidegate_mqtt::connection::{Acceptance, SendError};
 use tidegate_mqtt::packet::{Auth, Connect, Packet};
@@ -37,14 +37,15 @@ fn a_second_connect_ends_the_connection() {
         let mut peer = Peer::open(version, limits());
         let violation = peer.violation(&connect(version, ()));
         assert_eq!(violation, Violation::SecondConnect);
-        let expected: &[u8] = if version == V5 { &[0xe0, 1, 0x82] } else { b"" };
+        let expected = if version == V5 { saying(0xe0, &[0x82], "a second CONNECT") } else { vec![] };
         assert_eq!(peer.rejected(&violation), expected);
     }
 }
 
 #[test]
 fn an_unknown_protocol_level_is_answered_in_the_nearest_version() {
-    for (level, answer) in [(9, &[0x20, 3, 0, 0x84, 0][..]), (2, &[0x20, 2, 0, 1])] {
+    let newer = saying(0x20, &[0, 0x84], "protocol level 9 is not supported");
+    for (level, answer) in [(9, newer), (2, vec![0x20, 2, 0, 1])] {
         let mut bytes = connect(V311, ());
         bytes[8] = level;
         let mut peer = Peer::new(limits());
@@ -165,7 +166,7 @@ fn silence_of_one_and_a_half_keep_alives_ends_the_connection() {
     assert_eq!(peer.event(&[0xc0, 0]), Event::Ping);
     assert_eq!(peer.connection.deadline(), Some(95_000));
     let violation = peer.connection.check_deadline(95_000).unwrap_err();
-    assert_eq!(peer.rejected(&violation), [0xe0, 1, 0x8d]);
+    assert_eq!(peer.rejected(&violation), saying(0xe0, &[0x8d], "nothing arrived in time"));
     assert_eq!(peer.connection.deadline(), None);
 }
 
@@ -236,7 +237,8 @@ fn malformed_packets_are_named_to_mqtt_5_clients_even_in_the_login() {
     bytes[9] |= 0x01;
     let mut peer = Peer::new(limits());
     let violation = peer.violation(&bytes);
-    assert_eq!(peer.rejected(&violation), [0x20, 3, 0, 0x81, 0]);
+    let reason = "malformed packet: the connect flags are inconsistent";
+    assert_eq!(peer.rejected(&violation), saying(0x20, &[0, 0x81], reason));
     let mut bytes = connect(V311, ());
     bytes[9] |= 0x01;
     let mut peer = Peer::new(limits());

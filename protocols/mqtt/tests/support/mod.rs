@@ -151,3 +151,13 @@ pub fn decode_all(version: Version, mut bytes: &[u8]) -> Vec<Packet<'_>> {
 pub fn id(id: u16) -> PacketId {
     PacketId::new(id).unwrap()
 }
+
+/// A packet of MQTT 5.0 of this type: `head`, and a reason string as its only property (3.2.2.3.9, 3.14.2.2.3).
+pub fn saying(packet_type: u8, head: &[u8], reason: &str) -> Vec<u8> {
+    let length = u8::try_from(reason.len()).unwrap();
+    let mut bytes = vec![packet_type, u8::try_from(head.len()).unwrap() + 4 + length];
+    bytes.extend_from_slice(head);
+    bytes.extend_from_slice(&[length + 3, 0x1f, 0, length]);
+    bytes.extend_from_slice(reason.as_bytes());
+    bytes
+}
