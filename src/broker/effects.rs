@@ -98,6 +98,12 @@ impl Building {
         self.ops.len() == self.void && (self.void > 0 || self.waited_for || self.urgent)
     }
 
+    /// Those who waited for it wait for the batch before it now: it begins anew.
+    pub(super) fn give_up(&mut self) {
+        assert!(self.ops.len() == self.void, "I1: what was to be written is written");
+        self.reset();
+    }
+
     /// All that wanted the message at `place` of batch `batch` have settled it: it is not going to be written.
     pub(super) fn is_void(&self, batch: BatchId, place: usize) -> bool {
         batch == self.id
@@ -178,6 +184,7 @@ impl Building {
     /// What is to be submitted now. `None`: nothing is there, or it is held.
     pub(super) fn take(&mut self, now: Now) -> Option<Batch> {
         if self.ops.len() == self.void {
+            assert!(!self.urgent && !self.waited_for, "I1: nobody waits for a batch that will never be");
             self.reset();
             return None;
         }

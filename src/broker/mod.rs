@@ -256,8 +256,10 @@ impl Broker {
         if self.stopping {
             self.batch.end_hold();
         }
-        if self.batch.is_void_as_a_whole() {
+        // What is released may cause something new.
+        while self.batch.is_void_as_a_whole() {
             self.waiters.advance(self.batch.id());
+            self.batch.give_up();
             self.release_waiters(self.committed, now);
         }
         self.batch.take(now)

@@ -42,7 +42,11 @@ fn next_frame(stream: &mut TcpStream) -> (u8, Vec<u8>) {
 
 fn opened(world: &World) -> TcpStream {
     let mut stream = ask(world, format!("{ASKS}{MQTT}").as_bytes());
-    assert!(head(&mut stream).starts_with("HTTP/1.1 101 "));
+    let answer = head(&mut stream).to_ascii_lowercase();
+    assert!(
+        answer.starts_with("http/1.1 101 ") && answer.contains("sec-websocket-protocol: mqtt\r\n"),
+        "{answer}"
+    );
     stream
 }
 
@@ -80,6 +84,23 @@ fn frames_that_come_with_the_handshake_are_heard() {
         answers.extend(payload);
     }
     assert_eq!(answers, [0x20, 2, 0, 0, 0xd0, 0]);
+}
+
+#[test]
+fn packets_begin_and_end_anywhere_in_frames() {
+    let world = World::new();
+    let mut stream = opened(&world);
+    let connect = Login::fresh(Version::V311, "pieces").encode();
+    let (front, back) = connect.split_at(3);
+    let back_and_more = [back, &[0xc0]].concat();
+    for part in [front, &back_and_more, &[0, 0xc0, 0]] {
+        stream.write_all(&frame(0x82, part)).unwrap();
+    }
+    let mut answers = Vec::new();
+    while answers.len() < 8 {
+        answers.extend(next_frame(&mut stream).1);
+    }
+    assert_eq!(answers, [0x20, 2, 0, 0, 0xd0, 0, 0xd0, 0]);
 }
 
 #[test]
