@@ -256,6 +256,26 @@ fn an_authentication_method_that_is_not_known_is_refused() {
 }
 
 #[test]
+fn response_information_is_given_to_who_asks_and_may_be_told_it() {
+    let config = "[access]\nresponse_information = \"replies/%c\"\n";
+    let gateway = GatewayOptions::new().config(config).start();
+    let told = |login: Login| login.open(gateway.address()).unwrap().connack;
+    let asking = |id: &str| Login::fresh(Version::V5, id).response_information(true);
+    assert_eq!(told(asking("pump 3")).response_information.as_deref(), Some("replies/pump 3"));
+    let made_up = told(asking(""));
+    let expected = format!("replies/{}", made_up.assigned_id.unwrap());
+    assert_eq!(made_up.response_information, Some(expected));
+    for quiet in
+        [Login::fresh(Version::V5, "c"), asking("c").response_information(false), asking("a/b"), asking("#")]
+    {
+        assert_eq!(told(quiet).response_information, None);
+    }
+    told(Login::fresh(Version::V311, "old"));
+    let unconfigured = Gateway::start();
+    assert_eq!(asking("c").open(unconfigured.address()).unwrap().connack.response_information, None);
+}
+
+#[test]
 fn nothing_follows_a_goodbye_in_either_direction() {
     for_all_versions(|version| {
         let gateway = Gateway::start();
