@@ -393,7 +393,7 @@ mod tests {
         assert_eq!(take(&mut gate), 1, "one at a time unless more is said");
         gate.set_threads(4);
         assert_eq!(take(&mut gate), 0, "there is memory for one");
-        gate.set_policy(Policy { hash_memory_bytes_max: 3 * 7168 << 10, ..policy() });
+        gate.set_policy(Policy { hash_memory_bytes_max: 3 * (7168 << 10), ..policy() });
         assert_eq!((take(&mut gate), take(&mut gate)), (2, 0));
         gate.set_policy(Policy { hash_memory_bytes_max: u64::MAX, ..policy() });
         assert_eq!(take(&mut gate), 1, "as many as threads");

@@ -86,11 +86,15 @@ fn mac(key: &[u8], data: &[u8]) -> Vec<u8> {
     hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), data).as_ref().to_vec()
 }
 
-fn send_auth(client: &mut Client, reason: ReasonCode, method: &str, message: impl AsRef<[u8]>) {
+fn auth(reason: ReasonCode, method: &str, message: impl AsRef<[u8]>) -> Vec<u8> {
     let properties = [Property::AuthenticationMethod(method), Property::AuthenticationData(message.as_ref())];
     let mut bytes = Vec::new();
     Auth { reason, properties: &properties[..] }.encode(Version::V5, &mut bytes).unwrap();
-    client.raw(&bytes).unwrap();
+    bytes
+}
+
+fn send_auth(client: &mut Client, reason: ReasonCode, method: &str, message: impl AsRef<[u8]>) {
+    client.raw(&auth(reason, method, message)).unwrap();
 }
 
 /// Sends a packet and leaves the answer in line.
@@ -288,32 +292,35 @@ fn an_open_connection_proves_anew_who_it_is_and_goes_on_meanwhile() {
     client.ping().unwrap();
 }
 
+/// What a client does that must end it.
+type Failing = fn(&mut Client);
+
 #[test]
 fn a_reauthentication_that_fails_ends_the_connection_and_publishes_its_will() {
     let gateway = gateway();
     let mut watcher =
         Login::fresh(Version::V5, "watcher").user("bob", "bob").open(gateway.address()).unwrap();
     watcher.subscribe("will", 0).unwrap();
-    let failing: [(&str, &dyn Fn(&mut Client)); 7] = [
-        ("a wrong password", &|client| {
+    let failing: [(&str, Failing); 7] = [
+        ("a wrong password", |client| {
             let mut scram = Scram::new("ann", "wrong");
             send_auth(client, RENEW, SCRAM, scram.first());
             let mut bytes = auth(CONTINUE, SCRAM, scram.answer(&auth_data(client, 0x18)));
             bytes.extend(Message::new("will", "what follows is not heard", 0).encode(Version::V5));
             client.raw(&bytes).unwrap();
         }),
-        ("another user", &|client| send_auth(client, RENEW, SCRAM, Scram::new("bob", "bob").first())),
-        ("nonsense", &|client| send_auth(client, RENEW, SCRAM, "nonsense")),
-        ("channel binding", &|client| {
+        ("another user", |client| send_auth(client, RENEW, SCRAM, Scram::new("bob", "bob").first())),
+        ("nonsense", |client| send_auth(client, RENEW, SCRAM, "nonsense")),
+        ("channel binding", |client| {
             send_auth(client, RENEW, SCRAM, Scram::with_header("ann", "ann", "p=tls-unique,,").first());
         }),
-        ("an answer without a question", &|client| send_auth(client, CONTINUE, SCRAM, "x")),
-        ("two beginnings", &|client| {
+        ("an answer without a question", |client| send_auth(client, CONTINUE, SCRAM, "x")),
+        ("two beginnings", |client| {
             send_auth(client, RENEW, SCRAM, Scram::new("ann", "ann").first());
             auth_data(client, 0x18);
             send_auth(client, RENEW, SCRAM, Scram::new("ann", "ann").first());
         }),
-        ("another method", &|client| send_auth(client, RENEW, "PLAIN", "x")),
+        ("another method", |client| send_auth(client, RENEW, "PLAIN", "x")),
     ];
     for (at, (what, fail)) in failing.into_iter().enumerate() {
         let mut scram = Scram::new("ann", "ann");

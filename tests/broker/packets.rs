@@ -3,7 +3,9 @@
 use tidegate_mqtt::packet::Connect;
 use tidegate_mqtt::{Encode, PacketType, Property, Version};
 
-use crate::harness::{Client, Filter, Gateway, Login, Message, Packet, for_all_versions, for_both_versions};
+use crate::harness::{
+    Client, Filter, Gateway, GatewayOptions, Login, Message, Packet, for_all_versions, for_both_versions,
+};
 
 fn open(gateway: &Gateway, version: Version, name: &str) -> Client {
     Login::fresh(version, name).open(gateway.address()).unwrap()
