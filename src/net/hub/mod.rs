@@ -40,6 +40,7 @@ use crate::store::contract::PageRequest;
 use crate::time::{Mono, Now};
 
 /// How long the last bytes to a connection that ends may take, in milliseconds.
+use crate::net::stomp as net_stomp;
 const ENDING_MILLIS_MAX: u64 = 5_000;
 /// Operations that may gather for one batch before it is submitted ahead of the round's end, in bytes of memory. One turn adds at
 /// most a few times the largest packet, and the sum stays far below what the store takes at once.
@@ -114,6 +115,7 @@ pub struct Hub {
     opened: u32,
     pool: BufferPool,
     answers: Vec<u8>,
+    stomp: net_stomp::Shared,
     dirty: VecDeque<ConnId>,
     finished: Vec<ConnId>,
     effects: Vec<Effect>,
@@ -144,6 +146,7 @@ impl Hub {
             opened: 0,
             pool: BufferPool::default(),
             answers: Vec::new(),
+            stomp: net_stomp::Shared::new(&limits),
             dirty: VecDeque::new(),
             finished: Vec::new(),
             effects: Vec::new(),
@@ -198,7 +201,7 @@ impl Hub {
             self.traffic.refused_connections += 1;
             return None;
         }
-        let peer = Peer::new(protocol, &origin, &self.limits, now);
+        let peer = Peer::new(protocol, &origin, &self.limits, &self.stomp, now);
         self.traffic.accepted += 1;
         let deadline = peer.deadline().unwrap_or(now.mono);
         let id = self.add(peer, Some(origin));
