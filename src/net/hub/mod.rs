@@ -14,11 +14,16 @@ mod machine;
 mod output;
 mod peer;
 mod stomp;
+#[cfg(any(test, feature = "simulation"))]
+#[cfg_attr(not(test), allow(dead_code, reason = "tests make choices in another way than fuzzers"))]
+mod stomp_machine;
 #[cfg(test)]
 mod tests;
 mod turn;
 
 pub use logins::Access;
+#[cfg(feature = "simulation")]
+pub use stomp_machine::{fuzz as fuzz_stomp, fuzz_bytes as fuzz_stomp_bytes};
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -35,12 +40,12 @@ use crate::net::hub::logins::Logins;
 use crate::net::hub::peer::Peer;
 use crate::net::origin::{Origin, Protocol};
 use crate::net::outbox::{BufferPool, Outbox};
+use crate::net::stomp as net_stomp;
 use crate::net::traffic::Traffic;
 use crate::store::contract::PageRequest;
 use crate::time::{Mono, Now};
 
 /// How long the last bytes to a connection that ends may take, in milliseconds.
-use crate::net::stomp as net_stomp;
 const ENDING_MILLIS_MAX: u64 = 5_000;
 /// Operations that may gather for one batch before it is submitted ahead of the round's end, in bytes of memory. One turn adds at
 /// most a few times the largest packet, and the sum stays far below what the store takes at once.
@@ -110,12 +115,12 @@ pub enum Output<'a> {
 #[derive(Debug)]
 pub struct Hub {
     broker: Broker,
+    stomp: net_stomp::Shared,
     limits: Limits,
     slots: Slab<Slot>,
     opened: u32,
     pool: BufferPool,
     answers: Vec<u8>,
-    stomp: net_stomp::Shared,
     dirty: VecDeque<ConnId>,
     finished: Vec<ConnId>,
     effects: Vec<Effect>,
@@ -141,12 +146,12 @@ impl Hub {
     pub fn new(broker: Broker, limits: Limits) -> Self {
         Self {
             broker,
+            stomp: net_stomp::Shared::new(&limits),
             limits,
             slots: Slab::new(),
             opened: 0,
             pool: BufferPool::default(),
             answers: Vec::new(),
-            stomp: net_stomp::Shared::new(&limits),
             dirty: VecDeque::new(),
             finished: Vec::new(),
             effects: Vec::new(),
