@@ -126,7 +126,7 @@ impl Gate {
         let mut inbox = self.inbox();
         inbox.urgent = true;
         inbox.items.push_back(Item::Hurry);
-        self.ring(&inbox);
+        self.ring(inbox);
     }
 
     /// Says how to end.
