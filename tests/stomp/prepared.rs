@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use crate::client::{Stomp, drain};
-use crate::harness::{Gateway, PATIENCE, Random, eventually};
-use crate::{amount, gateway, stomp};
+use crate::harness::{Gateway, GatewayOptions, PATIENCE, Random, eventually};
+use crate::{amount, stomp};
 
 /// The longest moment between a frame and the kill, in microseconds: a commit takes about as long.
 const MOMENT_MICROS: u64 = 2_000;
@@ -132,7 +132,8 @@ fn decide_and_look(gateway: &Gateway, xid: &str, random: &mut Random) {
 
 #[test]
 fn a_kill_at_any_of_twelve_steps_leaves_all_of_a_prepared_transaction_or_nothing() {
-    let mut gateway = gateway();
+    // A configuration file, because the list of transactions is asked for with it.
+    let mut gateway = GatewayOptions::new().config("").start();
     let mut random = Random::for_test("prepared");
     let crashes = amount("TIDEGATE_STOMP_CRASHES", 2);
     for (step, place) in STEPS.into_iter().flat_map(|step| PLACES.map(|place| (step, place))) {

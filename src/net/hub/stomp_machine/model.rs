@@ -93,8 +93,9 @@ pub(super) struct Subscription {
     pub(super) mode: Mode,
     prefetch: usize,
     pub(super) live: bool,
-    /// Texts of topics that are due in this step, of level 1 and of level 0.
-    due: [Vec<String>; 2],
+    /// Texts of topics that are due in this step: of level 1, of level 0, and of level 0 out of transactions, which wait for the
+    /// store.
+    due: [Vec<String>; 3],
     /// What came just before it, in the same step, for another subscription to the same topics: it may get that too.
     early: Vec<String>,
     pub(super) unacked: Vec<Unacked>,
@@ -175,7 +176,7 @@ impl Model {
     pub(super) fn subscribe(&mut self, who: Who, place: Place, mode: Mode, prefetch: usize) -> Number {
         self.numbers += 1;
         let number = self.numbers;
-        let due = [vec![], vec![]];
+        let due = [vec![], vec![], vec![]];
         let alike = self.connection(who).subscriptions.iter().filter(|one| one.live && one.place == place);
         let early = alike.flat_map(|one| one.due.concat()).collect();
         let (live, unacked, last) = (true, vec![], 0);
@@ -208,7 +209,7 @@ impl Model {
     pub(super) fn send(&mut self, who: Who, transaction: Option<&str>, action: Action) {
         match transaction {
             Some(name) => self.act(who, name, action),
-            None => self.carry_out(action),
+            None => self.carry_out(action, false),
         }
     }
 
@@ -242,14 +243,16 @@ impl Model {
             Some(name) => covered.into_iter().for_each(|action| self.act(who, name, action)),
             None => {
                 subscription.unacked.retain(|unacked| unacked.transaction.as_deref() != Some(""));
-                covered.into_iter().for_each(|action| self.carry_out(action));
+                covered.into_iter().for_each(|action| self.carry_out(action, false));
             }
         }
     }
 
-    fn carry_out(&mut self, action: Action) {
+    fn carry_out(&mut self, action: Action, within: bool) {
         match action {
-            Action::Send(place, text, light) => self.publish(&place, text, light),
+            Action::Send(place, text, light) => {
+                self.publish(&place, text, usize::from(light) * (1 + usize::from(within)));
+            }
             Action::Settle(None, ..) => {}
             Action::Settle(Some(queue), text, Verdict::Return) => self.give_back(queue, &text),
             Action::Settle(Some(queue), text, how) => {
@@ -270,7 +273,7 @@ impl Model {
         (entry.state, entry.again) = (State::Ready, Again::Yes);
     }
 
-    fn publish(&mut self, place: &Place, text: String, light: bool) {
+    fn publish(&mut self, place: &Place, text: String, kind: usize) {
         match place {
             Place::Queue(queue) => {
                 self.places += 1;
@@ -282,7 +285,7 @@ impl Model {
                 for subscription in self.connections.values_mut().flat_map(|one| &mut one.subscriptions) {
                     let Place::Topic(filter) = &subscription.place else { continue };
                     if subscription.live && matches(filter, topic) {
-                        subscription.due[usize::from(light)].push(text.clone());
+                        subscription.due[kind].push(text.clone());
                     }
                 }
             }
@@ -314,7 +317,7 @@ impl Model {
 
     pub(super) fn commit(&mut self, who: Who, name: &str) {
         let transaction = self.end_transaction(who, name, false);
-        transaction.actions.into_iter().for_each(|action| self.carry_out(action));
+        transaction.actions.into_iter().for_each(|action| self.carry_out(action, true));
     }
 
     /// Whether the transaction can be prepared.
@@ -342,7 +345,7 @@ impl Model {
         self.decided.insert(xid.to_owned(), commit);
         for action in actions {
             match action {
-                action if commit => self.carry_out(action),
+                action if commit => self.carry_out(action, true),
                 Action::Settle(Some(queue), text, _) => self.give_back(queue, &text),
                 _ => {}
             }
@@ -382,7 +385,7 @@ impl Model {
     pub(super) fn heard_at_the_end(&mut self, subscription: &Subscription, message: &Seen) {
         match subscription.place.clone() {
             Place::Topic(_) => {
-                let due = &subscription.due[usize::from(message.header("qos") == "0")];
+                let due = subscription.due.concat();
                 let is_due = due.contains(&message.body) || subscription.early.contains(&message.body);
                 assert!(is_due, "{message:?} is not due");
             }
@@ -410,14 +413,13 @@ impl Model {
         let queue = match subscription.place {
             Place::Queue(queue) => Some(queue),
             Place::Topic(_) => {
-                let due = &mut subscription.due[usize::from(message.header("qos") == "0")];
-                if due.first() == Some(&message.body) {
-                    due.remove(0);
-                } else {
-                    assert!(
-                        subscription.early.contains(&message.body),
-                        "{message:?} is due to {who}: {due:?}"
-                    );
+                let kinds = if message.header("qos") == "0" { 1..3 } else { 0..1 };
+                let due = &mut subscription.due[kinds];
+                match due.iter_mut().find(|due| due.first() == Some(&message.body)) {
+                    Some(due) => drop(due.remove(0)),
+                    None => {
+                        assert!(subscription.early.contains(&message.body), "{message:?} to {who}: {due:?}")
+                    }
                 }
                 None
             }
