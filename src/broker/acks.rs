@@ -57,11 +57,11 @@ impl Broker {
         event: ClientEvent,
         place: Option<usize>,
     ) {
-        if after == Some(self.batch.id()) {
-            match event {
-                ClientEvent::Published { .. } => self.batch.make_awaited(),
-                _ => self.batch.make_urgent(),
-            }
+        match after {
+            Some(batch) if batch < self.batch.id() => self.batch.need(batch),
+            Some(_) if matches!(event, ClientEvent::Published { .. }) => self.batch.make_awaited(),
+            Some(_) => self.batch.make_urgent(),
+            None => {}
         }
         self.waiters.push(Waiter { batch: after.unwrap_or_default(), place, session, conn, event });
     }

@@ -43,6 +43,10 @@ pub(super) struct Building {
     void: usize,
     /// Where each message of the batch is, while it may leave again.
     places: HashMap<(QueueId, Seq), u32>,
+    /// The last batch before this one that somebody waits for.
+    needed: BatchId,
+    /// Up to here the store knows that somebody waits.
+    urgent_through: BatchId,
 }
 
 /// A batch is held only up to this size, in bytes of memory.
@@ -60,6 +64,8 @@ impl Building {
             hold_millis,
             void: 0,
             places: HashMap::new(),
+            needed: BatchId(0),
+            urgent_through: BatchId(0),
         }
     }
 
@@ -75,6 +81,20 @@ impl Building {
     /// Somebody waits for this batch.
     pub(super) fn make_urgent(&mut self) {
         self.urgent = true;
+    }
+
+    /// Somebody waits for an earlier batch, which may have gone without anybody waiting.
+    pub(super) fn need(&mut self, batch: BatchId) {
+        self.needed = self.needed.max(batch);
+    }
+
+    /// Somebody waits for a batch that the store believes to have time; said once.
+    pub(super) fn take_hurry(&mut self, committed: BatchId) -> bool {
+        let hurry = self.needed > self.urgent_through.max(committed);
+        if hurry {
+            self.urgent_through = BatchId(self.id.0 - 1);
+        }
+        hurry
     }
 
     /// A publisher waits for this batch: its acknowledgement may be held.
@@ -101,6 +121,9 @@ impl Building {
     /// Those who waited for it wait for the batch before it now: it begins anew.
     pub(super) fn give_up(&mut self) {
         assert!(self.ops.len() == self.void, "I1: what was to be written is written");
+        if self.urgent || self.waited_for {
+            self.need(BatchId(self.id.0 - 1));
+        }
         self.reset();
     }
 
@@ -201,6 +224,9 @@ impl Building {
         }
         let urgent = self.urgent || self.waited_for;
         let batch = Batch { id: self.id, ops, urgent, wall: now.wall, memory: self.memory };
+        if urgent {
+            self.urgent_through = self.id;
+        }
         self.id = BatchId(self.id.0 + 1);
         self.reset();
         Some(batch)

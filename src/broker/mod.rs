@@ -265,6 +265,12 @@ impl Broker {
         self.batch.take(now)
     }
 
+    /// Somebody waits for a batch that was taken when nobody did: the store must not let it linger. To be asked after
+    /// [`take_batch`](Self::take_batch).
+    pub fn take_hurry(&mut self) -> bool {
+        self.batch.take_hurry(self.committed)
+    }
+
     /// Acknowledgements are held: [`next_deadline`](Self::next_deadline) tells until when.
     #[must_use]
     pub fn holds_batch(&self) -> bool {

@@ -145,6 +145,9 @@ impl Shell {
             if let Some(batch) = hub.take_batch(now) {
                 store.submit(batch);
             }
+            if hub.take_hurry() {
+                store.hurry();
+            }
             hub.take_loads().for_each(|request| store.load(request));
         });
     }

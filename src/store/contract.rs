@@ -165,7 +165,7 @@ impl Committed {
     }
 
     /// A receipt for tests of the pure modules, which run without a store.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "simulation"))]
     #[must_use]
     pub fn for_test(through: BatchId) -> Self {
         Self { through }

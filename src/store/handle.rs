@@ -181,6 +181,11 @@ impl Store {
         self.gate.submit(batch);
     }
 
+    /// Somebody waits for what was submitted before, urgent or not; never blocks.
+    pub fn hurry(&self) {
+        self.gate.hurry();
+    }
+
     /// Asks for a page; never blocks. It is answered by a [`StoreEvent::Page`] that reflects every batch submitted before.
     pub fn load(&self, request: PageRequest) {
         self.gate.load(request);

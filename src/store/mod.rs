@@ -43,6 +43,9 @@ pub use tools::StoreTools;
 pub use verify::Verification;
 
 #[cfg(any(test, feature = "simulation"))]
+#[cfg_attr(not(test), allow(dead_code, reason = "the tests of the pure modules alone use all of it"))]
+pub(crate) mod fake;
+#[cfg(any(test, feature = "simulation"))]
 mod sim_media;
 #[cfg(feature = "simulation")]
 pub mod simulation;

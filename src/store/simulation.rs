@@ -41,6 +41,7 @@ pub struct Sabotage {
 enum Item {
     Batch(Batch),
     Load(PageRequest),
+    Hurry,
 }
 
 /// A checkpoint that is under way on its thread, and waits.
@@ -120,6 +121,11 @@ impl InlineStore {
         self.queue.push_back(Item::Load(request));
     }
 
+    /// Somebody waits for what was handed over before.
+    pub fn hurry(&mut self) {
+        self.queue.push_back(Item::Hurry);
+    }
+
     /// Memory of what was submitted and is not applied yet.
     #[must_use]
     pub fn pending_memory(&self) -> u64 {
@@ -182,6 +188,10 @@ impl InlineStore {
                 Item::Batch(batch) => batch,
                 Item::Load(request) => {
                     self.loads.push_back(request);
+                    continue;
+                }
+                Item::Hurry => {
+                    urgent = true;
                     continue;
                 }
             };

@@ -4,7 +4,7 @@ use std::fs;
 
 use super::contract::*;
 use super::tests_support::*;
-use super::{Media, RealFile, StoreError};
+use super::{Media, RealFile, StoreError, StoreOptions};
 use crate::message::{DeliveryOptions, Qos};
 
 fn folder() -> (tempfile::TempDir, std::path::PathBuf) {
@@ -75,6 +75,22 @@ fn a_batch_that_is_not_urgent_becomes_durable_after_the_linger_time() {
     let mut run = Driver::open(options(&path)).unwrap();
     let id = run.submit(vec![put(b"k", b"v")], false);
     run.wait_durable(id);
+}
+
+#[test]
+fn a_batch_that_was_not_urgent_is_durable_at_once_when_somebody_waits_for_it_after_all() {
+    let (_folder, path) = folder();
+    let patient = StoreOptions { linger_millis: 3_600_000, ..options(&path) };
+    let mut run = Driver::open(patient).unwrap();
+    // Once while it is handed over, and once when it has been taken and lingers.
+    for n in 0..20_u8 {
+        let id = run.submit(vec![put(b"k", &[n])], false);
+        if n % 2 == 1 {
+            std::thread::yield_now();
+        }
+        run.store.hurry();
+        run.wait_durable(id);
+    }
 }
 
 #[test]

@@ -41,6 +41,8 @@ pub enum Item {
     Batch(Batch),
     /// To be answered once everything before is in the index.
     Load(PageRequest),
+    /// Somebody waits for what came before.
+    Hurry,
 }
 
 /// How a store is to end.
@@ -116,6 +118,14 @@ impl Gate {
         let mut inbox = self.inbox();
         inbox.urgent = true;
         inbox.items.push_back(Item::Load(request));
+        self.ring(inbox);
+    }
+
+    /// What was handed over before is urgent now.
+    pub fn hurry(&self) {
+        let mut inbox = self.inbox();
+        inbox.urgent = true;
+        inbox.items.push_back(Item::Hurry);
         self.ring(inbox);
     }
 
@@ -305,6 +315,10 @@ impl WriterThread {
                 Item::Load(request) => {
                     // The loader is gone only after a failure that it has reported.
                     self.loads.send(request);
+                    continue;
+                }
+                Item::Hurry => {
+                    urgent = true;
                     continue;
                 }
             };

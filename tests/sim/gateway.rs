@@ -132,6 +132,9 @@ impl Gateway {
         if let Some(batch) = self.hub.take_batch(now) {
             self.store.submit(batch);
         }
+        if self.hub.take_hurry() {
+            self.store.hurry();
+        }
         let loads: Vec<PageRequest> = self.hub.take_loads().collect();
         loads.into_iter().for_each(|request| self.store.load(request));
     }

@@ -14,6 +14,7 @@ mod payload;
 mod random;
 mod run;
 mod speech;
+mod transactions;
 mod world;
 
 use std::time::{Duration, Instant};

@@ -24,7 +24,7 @@ const OPENINGS_MAX: u32 = 40;
 /// After so long without work the store has committed what nobody waits for.
 const LINGERED_MILLIS: u64 = 600;
 /// The system clock at the beginning of a run.
-const SYSTEM_START: u64 = 1_700_000_000_000;
+pub const SYSTEM_START: u64 = 1_700_000_000_000;
 
 /// What is planted, for the tests that must notice.
 #[derive(Clone, Copy, Debug, Default)]
@@ -85,7 +85,7 @@ pub struct World {
 }
 
 /// An empty store, made once.
-fn fresh() -> Vec<u8> {
+pub fn fresh() -> Vec<u8> {
     static FRESH: OnceLock<Vec<u8>> = OnceLock::new();
     FRESH
         .get_or_init(|| {

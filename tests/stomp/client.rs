@@ -1,5 +1,6 @@
 //! A raw STOMP client with a strict parser of its own: it sends the bytes that a test writes, and judges what comes back.
 
+use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -47,6 +48,8 @@ pub struct Stomp {
     buffer: Vec<u8>,
     address: SocketAddr,
     receipts: u32,
+    /// Messages that came while a receipt was waited for.
+    early: VecDeque<Frame>,
 }
 
 impl Stomp {
@@ -54,13 +57,13 @@ impl Stomp {
     pub fn raw(address: SocketAddr) -> Self {
         let socket = TcpStream::connect(address).expect("the gateway listens");
         socket.set_nodelay(true).unwrap();
-        Self { socket, buffer: vec![], address, receipts: 0 }
+        Self { socket, buffer: vec![], address, receipts: 0, early: VecDeque::new() }
     }
 
     /// The same; `None` while nobody listens.
     pub fn try_raw(address: SocketAddr) -> Option<Self> {
         let socket = TcpStream::connect(address).ok()?;
-        Some(Self { socket, buffer: vec![], address, receipts: 0 })
+        Some(Self { socket, buffer: vec![], address, receipts: 0, early: VecDeque::new() })
     }
 
     /// A connection on which `login` was answered with CONNECTED.
@@ -123,6 +126,9 @@ impl Stomp {
     /// The next frame, if one comes in time; `Err` at the end of the connection.
     pub fn frame_within(&mut self, wait: Duration) -> Result<Option<Frame>, String> {
         let deadline = Instant::now() + wait;
+        if let Some(frame) = self.early.pop_front() {
+            return Ok(Some(frame));
+        }
         loop {
             if let Some(frame) = take_frame(&mut self.buffer) {
                 return Ok(Some(frame));
@@ -180,6 +186,21 @@ impl Stomp {
         let frame = self.expect("RECEIPT");
         assert_eq!(frame.header("receipt-id"), id);
         assert!(frame.body.is_empty());
+    }
+
+    /// Reads up to the receipt `id`; messages before it are kept for [`message`](Self::message).
+    #[track_caller]
+    pub fn await_receipt(&mut self, id: &str) {
+        let mut early = vec![];
+        loop {
+            let frame = self.frame();
+            if frame.command == "RECEIPT" && frame.header("receipt-id") == id {
+                self.early.extend(early);
+                return;
+            }
+            assert_eq!(frame.command, "MESSAGE", "{frame:?}");
+            early.push(frame);
+        }
     }
 
     /// Nothing comes for so long.

@@ -1,8 +1,10 @@
 //! ERROR, DISCONNECT, and the end of a connection.
 
 use std::net::Shutdown;
+use std::time::Duration;
 
 use crate::client::{Stomp, assert_empty, assert_has};
+use crate::harness::GatewayOptions;
 use crate::{gateway, stomp};
 
 const BAD: [&str; 4] = [
@@ -106,4 +108,18 @@ fn a160_a_client_that_has_said_all_still_gets_its_receipts() {
     client.shut_down(Shutdown::Write);
     client.receipt("r");
     client.end();
+}
+
+#[test]
+fn a_goodbye_does_not_wait_for_what_lingers_in_the_store() {
+    let gateway = GatewayOptions::new().set("store.linger=60s").start();
+    for body in ["1", "2", "3"] {
+        let mut client = Stomp::open(stomp(&gateway));
+        client.subscribe("s", "lingering", "auto");
+        client.send(format!("SEND\ndestination:/queue/lingering\n\n{body}\0"));
+        assert_eq!(client.message().text(), body);
+        // The message is settled as soon as it is written, in a batch that nobody waits for.
+        client.silence(Duration::from_millis(20));
+        client.disconnect();
+    }
 }

@@ -366,7 +366,7 @@ fn a065_the_number_and_the_size_of_headers_are_bounded() {
 }
 
 /// Sends an endless run of bytes until the gateway has had enough; the sum of what was taken.
-fn pour(client: &mut Stomp, start: &str, bytes: usize) {
+pub fn pour(client: &mut Stomp, start: &str, bytes: usize) {
     client.send(start);
     let chunk = [b'a'; 64 << 10];
     let mut left = bytes;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::client::Stomp;
+use crate::framing::pour;
 use crate::harness::GatewayOptions;
 use crate::{amount, gateway, stomp};
 
@@ -22,6 +23,33 @@ fn a_thousand_connections_that_announce_large_bodies_cost_little() {
     (0..100).for_each(|_| other.put("hostile", "meanwhile"));
     let grown = gateway.rss().saturating_sub(before);
     assert!(grown < GROWTH_BYTES_MAX, "{grown} bytes");
+}
+
+#[test]
+fn header_lines_without_an_end_cost_little_and_others_are_served() {
+    let gateway = gateway();
+    let mut other = Stomp::open(stomp(&gateway));
+    other.put("lines", "before");
+    let (before, address) = (gateway.rss(), stomp(&gateway));
+    let pouring: Vec<_> = (0..8)
+        .map(|i| {
+            std::thread::spawn(move || {
+                for _ in 0..8 {
+                    // Before and after the login.
+                    let mut client = if i % 2 == 0 { Stomp::raw(address) } else { Stomp::open(address) };
+                    pour(&mut client, if i % 2 == 0 { "CONNECT\nx:" } else { "SEND\nx:" }, 64 << 20);
+                    client.error();
+                }
+            })
+        })
+        .collect();
+    let mut most = 0;
+    while !pouring.iter().all(std::thread::JoinHandle::is_finished) {
+        other.put("lines", "meanwhile");
+        most = most.max(gateway.rss().saturating_sub(before));
+    }
+    pouring.into_iter().for_each(|thread| thread.join().unwrap());
+    assert!(most < GROWTH_BYTES_MAX, "{most} bytes");
 }
 
 #[test]

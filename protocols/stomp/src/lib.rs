@@ -66,5 +66,5 @@ pub use codec::{Decoded, Decoder, FrameWriter, decode, decode_next};
 pub use connection::{Connection, Event, Received, Violation};
 pub use error::{DecodeError, EncodeError};
 pub use frame::{Frame, Header, Headers};
-pub use limits::{ConnectionLimits, ConnectionOptions, DecodeLimits};
+pub use limits::{ConnectionLimits, ConnectionOptions, ConnectionSettings, DecodeLimits};
 pub use types::{AckMode, Command, HeartBeat, Version};

@@ -158,6 +158,15 @@ impl Default for ConnectionOptions {
     }
 }
 
+/// Everything that is set for a connection; many may share it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionSettings {
+    /// Bounds.
+    pub limits: ConnectionLimits,
+    /// Wishes.
+    pub options: ConnectionOptions,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

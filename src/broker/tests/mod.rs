@@ -16,7 +16,6 @@ mod qos2;
 mod queues;
 mod restart;
 mod retained;
-pub(crate) mod store;
 mod transactions;
 mod walks;
 mod wills;
@@ -28,8 +27,8 @@ use super::{Broker, Effect};
 use crate::limits::Limits;
 use crate::message::{Message, MessageHead, Qos};
 use crate::store::contract::{PageRequest, StoreEvent};
+use crate::store::fake::FakeStore;
 use crate::time::{Mono, Now, Timeline, Wall};
-use store::FakeStore;
 
 const START: Wall = Wall(1_700_000_000_000);
 

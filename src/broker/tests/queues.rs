@@ -386,3 +386,25 @@ fn a_qos_2_message_reaches_a_subscription_as_such_and_a_consumer_settles_it_at_o
     assert_eq!(sent[0].qos, Qos::ExactlyOnce);
     assert_eq!(rig.queue(QUEUE).messages, 0);
 }
+
+#[test]
+fn who_waits_for_what_went_to_the_store_without_hurry_has_the_store_hurry() {
+    let mut rig = Rig::new();
+    let (worker, publisher) = (rig.worker("w"), rig.transient("p"));
+    rig.put(publisher, &["1"]);
+    let sent = rig.deliveries(worker);
+    rig.auto = false;
+    rig.send(worker, settled(sent[0].id.unwrap()));
+    assert_eq!((rig.store.last_is_urgent(), rig.broker.take_hurry()), (Some(false), false));
+    for _ in 0..2 {
+        rig.send(worker, ClientCommand::Sync { tag: ReplyTag(7) });
+    }
+    assert!(rig.heard(worker).is_empty(), "it is not durable");
+    assert!(rig.broker.take_hurry());
+    assert!(!rig.broker.take_hurry(), "it is said once");
+    rig.commit(1);
+    rig.turn();
+    assert_eq!(rig.heard(worker).len(), 2);
+    rig.send(worker, ClientCommand::Sync { tag: ReplyTag(7) });
+    assert!(!rig.broker.take_hurry(), "all is durable");
+}

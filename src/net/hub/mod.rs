@@ -15,11 +15,16 @@ mod machine;
 mod output;
 mod peer;
 mod stomp;
+#[cfg(any(test, feature = "simulation"))]
+#[cfg_attr(not(test), allow(dead_code, reason = "tests make choices in another way than fuzzers"))]
+mod stomp_machine;
 #[cfg(test)]
 mod tests;
 mod turn;
 
 pub use logins::Access;
+#[cfg(feature = "simulation")]
+pub use stomp_machine::{fuzz as fuzz_stomp, fuzz_bytes as fuzz_stomp_bytes};
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -36,6 +41,7 @@ use crate::net::hub::logins::Logins;
 use crate::net::hub::peer::Peer;
 use crate::net::origin::{Origin, Protocol};
 use crate::net::outbox::{BufferPool, Outbox};
+use crate::net::stomp as net_stomp;
 use crate::net::traffic::Traffic;
 use crate::store::contract::PageRequest;
 use crate::time::{Mono, Now};
@@ -110,6 +116,7 @@ pub enum Output<'a> {
 #[derive(Debug)]
 pub struct Hub {
     broker: Broker,
+    stomp: net_stomp::Shared,
     limits: Limits,
     slots: Slab<Slot>,
     opened: u32,
@@ -140,6 +147,7 @@ impl Hub {
     pub fn new(broker: Broker, limits: Limits) -> Self {
         Self {
             broker,
+            stomp: net_stomp::Shared::new(&limits),
             logins: Logins::new(&limits),
             limits,
             slots: Slab::new(),
@@ -199,7 +207,7 @@ impl Hub {
             self.traffic.refused_connections += 1;
             return None;
         }
-        let peer = Peer::new(protocol, &origin, &self.limits, now);
+        let peer = Peer::new(protocol, &origin, &self.limits, &self.stomp, now);
         self.traffic.accepted += 1;
         let deadline = peer.deadline().unwrap_or(now.mono);
         let id = self.add(peer, Some(origin));

@@ -31,10 +31,16 @@ pub(super) enum Peer {
 
 impl Peer {
     /// For a socket that was just accepted.
-    pub(super) fn new(protocol: Protocol, origin: &Origin, limits: &Limits, now: Now) -> Self {
+    pub(super) fn new(
+        protocol: Protocol,
+        origin: &Origin,
+        limits: &Limits,
+        stomp: &stomp::Shared,
+        now: Now,
+    ) -> Self {
         match protocol {
             Protocol::Mqtt => Self::Mqtt(Box::new(mqtt::Adapter::new(limits, now))),
-            Protocol::Stomp => Self::Stomp(Box::new(stomp::Adapter::new(limits, origin, now))),
+            Protocol::Stomp => Self::Stomp(Box::new(stomp::Adapter::new(stomp, limits, origin, now))),
         }
     }
 

@@ -208,6 +208,11 @@ impl Hub {
         self.broker.take_batch(now)
     }
 
+    /// What was submitted before must not linger: somebody waits for it now.
+    pub fn take_hurry(&mut self) -> bool {
+        self.broker.take_hurry()
+    }
+
     /// The operations for the store are so many that they should be submitted now, before the round ends.
     #[must_use]
     pub fn batch_is_large(&self) -> bool {

@@ -94,7 +94,7 @@ impl Adapter {
     }
 
     pub(super) fn command(&mut self, command: ClientCommand) {
-        self.commands.push_back((0, command));
+        self.work.commands.push_back((0, command));
     }
 
     /// The receipt leaves when everything before it is durable.
@@ -120,7 +120,7 @@ impl Adapter {
             will: None,
             internal: false,
         });
-        self.login = Some((credentials, request));
+        self.login = Some(Box::new((credentials, request)));
     }
 
     fn send(
@@ -198,7 +198,7 @@ impl Adapter {
     }
 
     fn enter(&mut self, source: Source, subscriber: Subscriber) -> Result<u32, Refused> {
-        let number = self.subscriptions.add(source, subscriber);
+        let number = self.work.subscriptions.add(source, subscriber);
         number.ok_or(Refused::because("too many subscriptions in the life of one connection"))
     }
 
@@ -250,19 +250,19 @@ impl Adapter {
             will: None,
             internal: false,
         };
-        self.commands.push_back((branch, ClientCommand::Connect(Box::new(request))));
+        self.work.commands.push_back((branch, ClientCommand::Connect(Box::new(request))));
         match filter {
             Some(filter) => {
                 let tag = self.ask(branch, subscribe.receipt, Asked::Subscribe(subscribe.subscription));
                 let filter = SubscribeFilter { filter: filter.into(), options };
-                self.commands.push_back((
+                self.work.commands.push_back((
                     branch,
                     ClientCommand::Subscribe { tag, subscription_id: None, filters: vec![filter] },
                 ));
             }
             None => {
                 let tag = self.ask(branch, subscribe.receipt, Asked::Open(subscribe.subscription));
-                self.commands.push_back((branch, ClientCommand::Sync { tag }));
+                self.work.commands.push_back((branch, ClientCommand::Sync { tag }));
             }
         }
         Ok(())
@@ -276,7 +276,7 @@ impl Adapter {
     ) {
         let delete =
             ["durable", "persistent"].iter().any(|name| headers.get(name).as_deref() == Some("true"));
-        match self.subscriptions.remove(subscription) {
+        match self.work.subscriptions.remove(subscription) {
             Ended::Shared | Ended::Unknown => self.sync(receipt),
             Ended::Last(_, Source::Topic(filter)) => {
                 let tag = self.ask(0, receipt, Asked::Other);
@@ -289,7 +289,9 @@ impl Adapter {
             }
             Ended::Last(branch, Source::Durable) => {
                 let expiry = delete.then_some(SessionExpiry::WithConnection);
-                self.commands.push_back((branch, ClientCommand::Disconnect { with_will: false, expiry }));
+                self.work
+                    .commands
+                    .push_back((branch, ClientCommand::Disconnect { with_will: false, expiry }));
                 self.sync(receipt);
             }
         }
@@ -302,12 +304,14 @@ impl Adapter {
         }
         for tag in self.connection.settled() {
             let handle = Handle::from_tag(*tag);
-            let Some(delivery) = handle.id.filter(|_| self.settling.acknowledged(handle)) else { continue };
+            let Some(delivery) = handle.id.filter(|_| self.work.settling.acknowledged(handle)) else {
+                continue;
+            };
             let command = match ack.nack {
                 true => ClientCommand::Reject { delivery, requeue },
                 false => ClientCommand::Settle { delivery, accepted: true },
             };
-            self.commands.push_back((handle.branch, command));
+            self.work.commands.push_back((handle.branch, command));
         }
         self.sync(ack.receipt);
         Ok(())

@@ -18,11 +18,15 @@ mod selecting;
 mod settling;
 mod subscriptions;
 mod transactions;
+mod work;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use tidegate_stomp::connection::{ReceiptTag, Received, SubscriptionTag, Violation};
-use tidegate_stomp::{Connection, ConnectionLimits, ConnectionOptions, DecodeError, DecodeLimits};
+use tidegate_stomp::{
+    Connection, ConnectionLimits, ConnectionOptions, ConnectionSettings, DecodeError, DecodeLimits,
+};
 use tracing::debug;
 
 use crate::broker::api::{ClientCommand, ConnId, ConnectRequest, ReplyTag};
@@ -32,9 +36,7 @@ use crate::net::origin::Origin;
 use crate::net::traffic::Traffic;
 use crate::time::{Mono, Now};
 pub(in crate::net) use outbound::Writer;
-use settling::Settling;
-use subscriptions::Subscriptions;
-use transactions::Transactions;
+use work::Work;
 
 /// What CONNECTED says of the server.
 const SERVER: &str = concat!("tidegate/", env!("CARGO_PKG_VERSION"));
@@ -65,25 +67,17 @@ pub(in crate::net) struct Adapter {
     connection: Connection,
     /// The broker's name for the client; empty before it has one.
     client: Box<str>,
-    subscriptions: Subscriptions,
-    settling: Settling,
-    transactions: Transactions,
-    /// What the broker has not answered yet.
-    waiting: VecDeque<Waiting>,
-    /// Messages among them.
+    work: Work,
+    /// Messages among what the broker has not answered yet.
     publishing: u16,
     publishing_max: u16,
     /// Subscriptions among them.
     subscribing: u16,
     last_tag: u16,
     /// A login that is to be taken on.
-    login: Option<(Credentials, Box<ConnectRequest>)>,
-    /// Commands that are to be taken before the next frame is looked at.
-    commands: VecDeque<Routed>,
+    login: Option<Box<(Credentials, Box<ConnectRequest>)>>,
     /// The deadline is another one than before.
     deadline_moved: bool,
-    /// The hub's names of the branches.
-    branches: BTreeMap<u32, ConnId>,
 }
 
 /// A command without an answer.
@@ -110,46 +104,58 @@ impl Asked {
     }
 }
 
+/// What all connections share: the protocol's settings, without and with a line feed behind each frame.
+#[derive(Clone, Debug)]
+pub(in crate::net) struct Shared([Arc<ConnectionSettings>; 2]);
+
+impl Shared {
+    /// For connections with these limits.
+    pub(in crate::net) fn new(limits: &Limits) -> Self {
+        let limits = connection_limits(limits);
+        Self([false, true].map(|trailing_lf| {
+            let options = ConnectionOptions { trailing_lf, ..ConnectionOptions::default() };
+            Arc::new(ConnectionSettings { limits, options })
+        }))
+    }
+}
+
+fn connection_limits(limits: &Limits) -> ConnectionLimits {
+    let defaults = ConnectionLimits::default();
+    ConnectionLimits {
+        decode: DecodeLimits {
+            header_line_bytes_max: HEADER_LINE_BYTES_MAX,
+            header_bytes_max: HEADER_BYTES_MAX,
+            headers_max: HEADERS_MAX,
+            body_bytes_max: limits.packet_bytes_max,
+            ..defaults.decode
+        },
+        login: DecodeLimits {
+            header_line_bytes_max: LOGIN_HEADER_BYTES_MAX.min(limits.packet_bytes_before_login_max),
+            header_bytes_max: LOGIN_HEADER_BYTES_MAX.min(limits.packet_bytes_before_login_max),
+            ..defaults.login
+        },
+        login_ms_max: limits.login_millis_max,
+        closing_ms_max: CLOSING_MILLIS_MAX,
+        subscriptions_max: SUBSCRIPTIONS_MAX,
+        deliveries_max: DELIVERIES_MAX,
+        ..defaults
+    }
+}
+
 impl Adapter {
     /// For a connection that was just accepted.
-    pub(in crate::net) fn new(limits: &Limits, origin: &Origin, now: Now) -> Self {
-        let body_bytes_max = limits.packet_bytes_max;
-        let defaults = ConnectionLimits::default();
-        let connection_limits = ConnectionLimits {
-            decode: DecodeLimits {
-                header_line_bytes_max: HEADER_LINE_BYTES_MAX,
-                header_bytes_max: HEADER_BYTES_MAX,
-                headers_max: HEADERS_MAX,
-                body_bytes_max,
-                ..defaults.decode
-            },
-            login: DecodeLimits {
-                header_line_bytes_max: LOGIN_HEADER_BYTES_MAX.min(limits.packet_bytes_before_login_max),
-                header_bytes_max: LOGIN_HEADER_BYTES_MAX.min(limits.packet_bytes_before_login_max),
-                ..defaults.login
-            },
-            login_ms_max: limits.login_millis_max,
-            closing_ms_max: CLOSING_MILLIS_MAX,
-            subscriptions_max: SUBSCRIPTIONS_MAX,
-            deliveries_max: DELIVERIES_MAX,
-            ..defaults
-        };
-        let options = ConnectionOptions { trailing_lf: origin.trailing_lf, ..ConnectionOptions::default() };
+    pub(in crate::net) fn new(shared: &Shared, limits: &Limits, origin: &Origin, now: Now) -> Self {
+        let settings = Arc::clone(&shared.0[usize::from(origin.trailing_lf)]);
         Self {
-            connection: Connection::new(connection_limits, options, now.mono.as_millis()),
+            connection: Connection::sharing(settings, now.mono.as_millis()),
             client: Box::default(),
-            subscriptions: Subscriptions::default(),
-            settling: Settling::default(),
-            transactions: Transactions::default(),
-            waiting: VecDeque::new(),
+            work: Work::default(),
             publishing: 0,
             publishing_max: limits.receive_max,
             subscribing: 0,
             last_tag: 0,
             login: None,
-            commands: VecDeque::new(),
             deadline_moved: false,
-            branches: BTreeMap::new(),
         }
     }
 
@@ -173,7 +179,8 @@ impl Adapter {
         match self.connection.receive(input, now.mono.as_millis()) {
             Ok(Received::Event { consumed, event }) => {
                 self.event(event, now, answers, traffic);
-                if let Some((credentials, request)) = self.login.take() {
+                if let Some(login) = self.login.take() {
+                    let (credentials, request) = *login;
                     return Step::Login { used: consumed, credentials, request };
                 }
                 self.next_command(consumed).unwrap_or(Step::Answered { used: consumed })
@@ -193,9 +200,10 @@ impl Adapter {
     }
 
     fn next_command(&mut self, used: usize) -> Option<Step> {
-        let (branch, command) = self.commands.pop_front()?;
-        if self.commands.is_empty() {
-            self.commands = VecDeque::new();
+        let commands = &mut self.work.begun()?.commands;
+        let (branch, command) = commands.pop_front()?;
+        if commands.is_empty() {
+            *commands = VecDeque::new();
         }
         Some(match branch {
             0 => Step::Command { used, command },
@@ -245,12 +253,12 @@ impl Adapter {
 
     /// The hub's names of the branches.
     pub(in crate::net) fn branches(&mut self) -> &mut BTreeMap<u32, ConnId> {
-        &mut self.branches
+        &mut self.work.branches
     }
 
     /// The broker has just refused the message that was asked about last: nothing that follows it is heard.
     pub(in crate::net) fn refused(&mut self, now: Now, answers: &mut Vec<u8>) {
-        let receipt = self.waiting.back().and_then(|asked| asked.receipt);
+        let receipt = self.work.waiting.back().and_then(|asked| asked.receipt);
         let full = inbound::Refused::because("the message is refused: a queue or the disk is full");
         self.fail(receipt, &full, now, answers);
     }
@@ -263,7 +271,7 @@ impl Adapter {
     /// The client has said all: it is read to its end as if it had said goodbye, and still gets its receipts. `false`: it has none
     /// to get.
     pub(in crate::net) fn said_all(&mut self, now: Now) -> bool {
-        if self.waiting.iter().all(|asked| asked.receipt.is_none()) {
+        if self.work.waiting.iter().all(|asked| asked.receipt.is_none()) {
             return false;
         }
         let goodbye = self.connection.receive(GOODBYE, now.mono.as_millis());
@@ -277,18 +285,18 @@ impl Adapter {
         let tag = ReplyTag(self.last_tag);
         self.publishing += u16::from(what == Asked::Publish);
         self.subscribing += u16::from(what.is_subscription());
-        self.waiting.push_back(Waiting { branch, tag, receipt, what });
+        self.work.waiting.push_back(Waiting { branch, tag, receipt, what });
         tag
     }
 
     /// What was asked under this tag. Answers come in order, but for those of branches.
     fn answered(&mut self, branch: u32, tag: ReplyTag) -> Option<Waiting> {
-        let at = self.waiting.iter().position(|asked| asked.tag == tag && asked.branch == branch)?;
-        let asked = self.waiting.remove(at)?;
+        let at = self.work.waiting.iter().position(|asked| asked.tag == tag && asked.branch == branch)?;
+        let asked = self.work.waiting.remove(at)?;
         self.publishing -= u16::from(asked.what == Asked::Publish);
         self.subscribing -= u16::from(asked.what.is_subscription());
-        if self.waiting.is_empty() {
-            self.waiting = VecDeque::new();
+        if self.work.waiting.is_empty() {
+            self.work.waiting = VecDeque::new();
         }
         Some(asked)
     }

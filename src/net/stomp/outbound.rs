@@ -5,6 +5,7 @@ use tracing::debug;
 
 use super::inbound::Refused;
 use super::subscriptions::Handle;
+use super::work::Tables;
 use super::{Adapter, Asked, SERVER, Waiting, crossing};
 use crate::broker::api::{
     ClientCommand, ClientEvent, CloseReason, Connected, ConsumeOutcome, Delivery, PublishOutcome, Refusal,
@@ -34,7 +35,7 @@ impl Adapter {
             ClientEvent::Refused(refusal) => self.end(refusal_text(refusal), to),
             ClientEvent::Published { tag, qos, outcome } => {
                 if qos == Qos::ExactlyOnce {
-                    self.commands.push_back((branch, ClientCommand::Release { tag }));
+                    self.work.commands.push_back((branch, ClientCommand::Release { tag }));
                 }
                 self.answer(branch, tag, publish_fault(outcome), to);
             }
@@ -50,7 +51,7 @@ impl Adapter {
             | ClientEvent::Cancelled { tag, .. }
             | ClientEvent::Synced { tag } => self.answer(branch, tag, None, to),
             ClientEvent::DeliverRelease { delivery } => {
-                self.commands.push_back((branch, ClientCommand::Completed { delivery }));
+                self.work.commands.push_back((branch, ClientCommand::Completed { delivery }));
             }
             ClientEvent::Close(CloseReason::TakenOver) if branch != 0 => {
                 self.end("another connection uses this durable subscription now", to);
@@ -64,13 +65,13 @@ impl Adapter {
 
     /// Commands that the last events have led to.
     pub(in crate::net) fn take_command(&mut self) -> Option<super::Routed> {
-        self.commands.pop_front()
+        self.work.begun()?.commands.pop_front()
     }
 
     /// The socket took `bytes`: what has left is settled.
     pub(in crate::net) fn wrote(&mut self, bytes: usize) {
-        let commands = &mut self.commands;
-        self.settling.wrote(bytes, |Handle { branch, id }| {
+        let Some(Tables { settling, commands, .. }) = self.work.begun() else { return };
+        settling.wrote(bytes, |Handle { branch, id }| {
             if let Some(delivery) = id {
                 commands.push_back((branch, ClientCommand::Settle { delivery, accepted: true }));
             }
@@ -98,11 +99,11 @@ impl Adapter {
     /// Without a topic nothing is subscribed to: the durable subscription has to exist.
     fn branch_connected(&mut self, branch: u32, connected: &Connected, to: &mut Writer<'_>) {
         let opens = |asked: &&Waiting| asked.branch == branch && matches!(asked.what, Asked::Open(_));
-        let Some(asked) = self.waiting.iter().find(opens).copied() else { return };
+        let Some(asked) = self.work.waiting.iter().find(opens).copied() else { return };
         if !connected.session_present {
             let end =
                 ClientCommand::Disconnect { with_will: false, expiry: Some(SessionExpiry::WithConnection) };
-            self.commands.push_back((branch, end));
+            self.work.commands.push_back((branch, end));
             let unknown =
                 "there is no such durable subscription: subscribe to a topic with durable:true first";
             self.answer(branch, asked.tag, Some(unknown), to);
@@ -116,7 +117,7 @@ impl Adapter {
         match (fault, asked.receipt) {
             (Some(message), receipt) => {
                 if let Asked::Subscribe(tag) | Asked::Open(tag) = asked.what {
-                    self.subscriptions.remove(tag);
+                    self.work.subscriptions.remove(tag);
                 }
                 self.fail(receipt, &Refused::because(message), to.now, out);
             }
@@ -134,8 +135,8 @@ impl Adapter {
         let handle = Handle { branch, id: delivery.id };
         let (mut waiting, mut sent, mut failed) = (0, 0, false);
         for number in numbers(branch, delivery) {
-            for at in 0..self.subscriptions.subscribers(number).len() {
-                let Some(subscriber) = self.subscriptions.subscribers(number).get(at) else { break };
+            for at in 0..self.work.subscriptions.subscribers(number).len() {
+                let Some(subscriber) = self.work.subscriptions.subscribers(number).get(at) else { break };
                 if !subscriber.wants(&delivery.message) {
                     continue;
                 }
@@ -156,19 +157,19 @@ impl Adapter {
         }
         let Some(id) = delivery.id else { return };
         let command = if sent > 0 {
-            return self.settling.sent(handle, waiting, to.outbox.len());
+            return self.work.settling.sent(handle, waiting, to.outbox.len());
         } else if delivery.consumer.is_some() {
             // Its subscription has ended meanwhile: others may have it. What nobody can be told is a dead letter.
             ClientCommand::Reject { delivery: id, requeue: !failed }
         } else {
             ClientCommand::Settle { delivery: id, accepted: !failed }
         };
-        self.commands.push_back((branch, command));
+        self.work.commands.push_back((branch, command));
     }
 
     /// A browser has seen everything: a message with `browser:end` and nothing in it says so.
     fn browsed(&mut self, number: u32, to: &mut Writer<'_>) {
-        let Some(tag) = self.subscriptions.subscribers(number).first().map(|subscriber| subscriber.tag)
+        let Some(tag) = self.work.subscriptions.subscribers(number).first().map(|subscriber| subscriber.tag)
         else {
             return;
         };
@@ -185,7 +186,7 @@ impl Adapter {
         if self.subscribing == 0 {
             return;
         }
-        let asked = self.waiting.iter_mut().find(
+        let asked = self.work.waiting.iter_mut().find(
             |asked| matches!(asked.what, Asked::Subscribe(tag) | Asked::Open(tag) if tag == subscription),
         );
         if let Some(receipt) = asked.and_then(|asked| asked.receipt.take()) {

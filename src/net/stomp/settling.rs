@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use super::subscriptions::Handle;
 
 /// Deliveries under way.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Settling {
     /// Bytes that the socket has taken.
     written: u64,
@@ -16,6 +16,10 @@ pub(super) struct Settling {
 }
 
 impl Settling {
+    pub(super) const fn new() -> Self {
+        Self { written: 0, unwritten: VecDeque::new(), shared: BTreeMap::new() }
+    }
+
     /// A delivery went to `waiting` subscriptions that acknowledge it, and `outbox` bytes wait for the socket now. `true`: it is
     /// not to be settled now.
     pub(super) fn sent(&mut self, handle: Handle, waiting: u16, outbox: usize) {
@@ -65,7 +69,7 @@ mod tests {
 
     #[test]
     fn a_message_is_settled_when_its_last_byte_is_written() {
-        let mut settling = Settling::default();
+        let mut settling = Settling::new();
         settling.sent(handle(1), 0, 10);
         settling.sent(handle(2), 0, 25);
         let mut settled = vec![];
@@ -80,7 +84,7 @@ mod tests {
 
     #[test]
     fn a_message_for_several_subscriptions_waits_for_all_of_them() {
-        let mut settling = Settling::default();
+        let mut settling = Settling::new();
         settling.sent(handle(1), 2, 0);
         assert!(!settling.acknowledged(handle(1)));
         assert!(settling.acknowledged(handle(1)));

@@ -48,7 +48,7 @@ struct Entry {
 }
 
 /// All subscriptions of a connection. Their number is bounded by the connection's limits.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Subscriptions {
     entries: BTreeMap<u32, Entry>,
     numbers: BTreeMap<SubscriptionTag, u32>,
@@ -67,6 +67,10 @@ pub(super) enum Ended {
 }
 
 impl Subscriptions {
+    pub(super) const fn new() -> Self {
+        Self { entries: BTreeMap::new(), numbers: BTreeMap::new(), last: 0 }
+    }
+
     /// Enters a subscription; its number, or `None` when numbers have run out.
     pub(super) fn add(&mut self, source: Source, subscriber: Subscriber) -> Option<u32> {
         let shared = self

@@ -14,7 +14,7 @@ use crate::broker::api::{ClientCommand, TransactionAction, TransactionId};
 use crate::message::Message;
 
 /// Open transactions of one connection. Their number is bounded by the connection's limits.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Transactions {
     open: BTreeMap<TransactionTag, Open>,
     last: u32,
@@ -30,6 +30,10 @@ struct Open {
 }
 
 impl Transactions {
+    pub(super) const fn new() -> Self {
+        Self { open: BTreeMap::new(), last: 0 }
+    }
+
     fn begin(&mut self, tag: TransactionTag, xid: Option<Box<str>>) -> TransactionId {
         self.last = self.last.wrapping_add(1);
         let id = TransactionId(self.last);
@@ -45,7 +49,7 @@ impl Adapter {
     pub(super) fn transaction_event(&mut self, event: &Event<'_>) -> Result<(), Refused> {
         match event {
             Event::Begin { transaction, xid, receipt, .. } => {
-                let transaction = self.transactions.begin(*transaction, xid.as_deref().map(Box::from));
+                let transaction = self.work.transactions.begin(*transaction, xid.as_deref().map(Box::from));
                 let tag = self.ask(0, *receipt, Asked::Other);
                 self.command(ClientCommand::Begin { tag, transaction });
                 Ok(())
@@ -69,12 +73,12 @@ impl Adapter {
         receipt: Option<ReceiptTag>,
     ) -> Result<(), Refused> {
         let Open { id: transaction, xid, held } =
-            self.transactions.open.remove(&transaction).ok_or(UNKNOWN)?;
+            self.work.transactions.open.remove(&transaction).ok_or(UNKNOWN)?;
         let tag = self.ask(0, receipt, Asked::Other);
         match end {
             TransactionEnd::Commit => {
                 self.command(ClientCommand::Commit { tag, transaction });
-                self.commands.extend(held);
+                self.work.commands.extend(held);
             }
             TransactionEnd::Abort => self.command(ClientCommand::Abort { tag, transaction }),
             TransactionEnd::Prepare if !held.is_empty() => {
@@ -98,7 +102,7 @@ impl Adapter {
         message: Message,
         receipt: Option<ReceiptTag>,
     ) -> Result<(), Refused> {
-        let transaction = self.transactions.open.get(&transaction).ok_or(UNKNOWN)?.id;
+        let transaction = self.work.transactions.open.get(&transaction).ok_or(UNKNOWN)?.id;
         self.act(transaction, TransactionAction::Publish(message), receipt);
         Ok(())
     }
@@ -115,18 +119,20 @@ impl Adapter {
         ack: &Ack<'_>,
         requeue: bool,
     ) -> Result<(), Refused> {
-        let id = self.transactions.open.get(&transaction).ok_or(UNKNOWN)?.id;
+        let id = self.work.transactions.open.get(&transaction).ok_or(UNKNOWN)?.id;
         let handles: Vec<Handle> =
             self.connection.settled().iter().map(|tag| Handle::from_tag(*tag)).collect();
         for handle in handles {
-            let Some(delivery) = handle.id.filter(|_| self.settling.acknowledged(handle)) else { continue };
+            let Some(delivery) = handle.id.filter(|_| self.work.settling.acknowledged(handle)) else {
+                continue;
+            };
             if handle.branch == 0 {
                 let action = match ack.nack {
                     true => TransactionAction::Reject { delivery, requeue },
                     false => TransactionAction::Settle(delivery),
                 };
                 self.act(id, action, None);
-            } else if let Some(open) = self.transactions.open.get_mut(&transaction) {
+            } else if let Some(open) = self.work.transactions.open.get_mut(&transaction) {
                 let command = match ack.nack {
                     true => ClientCommand::Reject { delivery, requeue },
                     false => ClientCommand::Settle { delivery, accepted: true },

@@ -19,6 +19,9 @@ const SUB_PROTOCOLS: [(&str, Protocol); 5] = [
     ("v10.stomp", Protocol::Stomp),
 ];
 
+/// The header that names sub-protocols.
+const ASKED_PROTOCOLS: &str = "Sec-WebSocket-Protocol";
+
 /// A request that was understood.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Upgrade {
@@ -58,12 +61,19 @@ pub fn upgrade(input: &[u8], path: Option<&str>) -> Result<Option<Upgrade>, Vec<
         }
         Err(error) => return Err(refusal("400 Bad Request", "", &error.to_string())),
     };
-    let Some((name, protocol)) = chosen(&request) else {
-        let names: Vec<_> = SUB_PROTOCOLS.iter().map(|(name, _)| *name).collect();
-        let what = format!("ask for one of the WebSocket sub-protocols {}", names.join(", "));
-        return Err(refusal("400 Bad Request", "", &what));
+    let protocol = match chosen(&request) {
+        Some((name, protocol)) => {
+            response.headers_mut().insert(ASKED_PROTOCOLS, HeaderValue::from_static(name));
+            protocol
+        }
+        // Clients of MQTT must name theirs [MQTT-6.0.0-3]; some of STOMP name none.
+        None if !request.headers().contains_key(ASKED_PROTOCOLS) => Protocol::Stomp,
+        None => {
+            let names: Vec<_> = SUB_PROTOCOLS.iter().map(|(name, _)| *name).collect();
+            let what = format!("ask for one of the WebSocket sub-protocols {}", names.join(", "));
+            return Err(refusal("400 Bad Request", "", &what));
+        }
     };
-    response.headers_mut().insert("Sec-WebSocket-Protocol", HeaderValue::from_static(name));
     let mut bytes = Vec::new();
     write_response(&mut bytes, &response)
         .map_err(|error| refusal("500 Internal Server Error", "", &error.to_string()))?;
@@ -72,7 +82,7 @@ pub fn upgrade(input: &[u8], path: Option<&str>) -> Result<Option<Upgrade>, Vec<
 
 /// The first sub-protocol of the client's that is spoken here.
 fn chosen(request: &Request) -> Option<(&'static str, Protocol)> {
-    let asked = request.headers().get_all("Sec-WebSocket-Protocol").iter();
+    let asked = request.headers().get_all(ASKED_PROTOCOLS).iter();
     let mut names =
         asked.filter_map(|value| value.to_str().ok()).flat_map(|list| list.split(',')).map(str::trim);
     names.find_map(|name| SUB_PROTOCOLS.into_iter().find(|known| known.0.eq_ignore_ascii_case(name)))

@@ -124,10 +124,20 @@ fn a_request_for_mqtt_is_answered_with_the_key_and_the_protocol_and_without_exte
 }
 
 #[test]
+fn a_request_that_names_no_sub_protocol_is_one_for_stomp() {
+    let upgrade = upgrade(&request(ASKS), None).unwrap().unwrap();
+    assert_eq!(upgrade.protocol, Protocol::Stomp);
+    let response = String::from_utf8(upgrade.response).unwrap().to_ascii_lowercase();
+    assert!(
+        response.starts_with("http/1.1 101 ") && !response.contains("sec-websocket-protocol"),
+        "{response}"
+    );
+}
+
+#[test]
 fn other_requests_are_refused_with_a_status_that_says_why() {
     let mqtt = "Sec-WebSocket-Protocol: mqtt\r\n";
     for (head, status) in [
-        (request(ASKS), "400"),
         (request(&format!("{ASKS}Sec-WebSocket-Protocol: soap\r\n")), "400"),
         (request(mqtt), "400"),
         (request(&format!("{}{mqtt}", ASKS.replace("13", "8"))), "426"),

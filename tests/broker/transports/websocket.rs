@@ -53,7 +53,7 @@ fn opened(world: &World) -> TcpStream {
 #[test]
 fn a_request_without_a_known_sub_protocol_is_answered_with_400() {
     let world = World::new();
-    for headers in ["\r\n", "Sec-WebSocket-Protocol: chat\r\n\r\n"] {
+    for headers in ["Sec-WebSocket-Protocol: \r\n\r\n", "Sec-WebSocket-Protocol: chat\r\n\r\n"] {
         let mut stream = ask(&world, format!("{ASKS}{headers}").as_bytes());
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();

@@ -29,7 +29,7 @@ impl Connection {
         if matches!(self.phase, Phase::Closing | Phase::Closed) {
             return;
         }
-        let receipt = self.faulty_receipt.take();
+        let receipt = self.books.faulty_receipt.take();
         let message = violation.to_string();
         let unsupported = *violation == Violation::UnsupportedVersion;
         let detail = if unsupported { "Supported protocol versions are 1.0, 1.1 and 1.2" } else { "" };
@@ -43,10 +43,10 @@ impl Connection {
     /// are never written. Those of earlier frames are written first if they are not long in coming; see
     /// [`Connection::is_closed`]. Does nothing if ERROR was written or waits already.
     pub fn fail(&mut self, out: &mut Vec<u8>, receipt: Option<ReceiptTag>, failure: &Failure<'_>, now: u64) {
-        if self.phase == Phase::Closed || self.last_words.is_some() {
+        if self.phase == Phase::Closed || self.books.last_words.is_some() {
             return;
         }
-        let receipt = receipt.and_then(|tag| self.receipts.cut(tag));
+        let receipt = receipt.and_then(|tag| self.books.receipts.cut(tag));
         self.close_with(out, failure, receipt.as_deref(), None, now);
     }
 
@@ -64,7 +64,7 @@ impl Connection {
             let plain = Failure { message: UNSPECIFIED, detail: UNSPECIFIED };
             let _ = self.write_error(&mut error, &plain, receipt, versions);
         }
-        self.last_words = Some(error.into_boxed_slice());
+        self.books.last_words = Some(error.into_boxed_slice());
         self.phase = Phase::Closing;
         self.since_ms = now;
         self.flush_receipts(out);
@@ -91,7 +91,7 @@ impl Connection {
     /// Notes that the frame with this receipt is processed, and writes the receipts that can leave: its own as
     /// soon as those before it have left. Returns whether the receipt was due.
     pub fn receipt(&mut self, out: &mut Vec<u8>, tag: ReceiptTag) -> bool {
-        let due = self.receipts.complete(tag);
+        let due = self.books.receipts.complete(tag);
         if due {
             self.flush_receipts(out);
         }
@@ -100,14 +100,14 @@ impl Connection {
 
     /// Receipts that are due and not written.
     pub fn receipts_pending(&self) -> usize {
-        self.receipts.len()
+        self.books.receipts.len()
     }
 
     fn flush_receipts(&mut self, out: &mut Vec<u8>) {
-        while let Some(id) = self.receipts.pop_done() {
+        while let Some(id) = self.books.receipts.pop_done() {
             self.write_receipt(out, &id);
         }
-        if self.phase == Phase::Closing && self.receipts.is_empty() {
+        if self.phase == Phase::Closing && self.books.receipts.is_empty() {
             self.close(out);
         }
     }
@@ -124,13 +124,13 @@ impl Connection {
 
     /// Nothing more is read. The conversation is over when the last receipt is written.
     pub(super) fn end_reading(&mut self) {
-        self.phase = if self.receipts.is_empty() { Phase::Closed } else { Phase::Closing };
+        self.phase = if self.books.receipts.is_empty() { Phase::Closed } else { Phase::Closing };
     }
 
     /// Writes ERROR, if there is one, without waiting for receipts any longer.
     pub(super) fn close(&mut self, out: &mut Vec<u8>) {
-        self.receipts.clear();
-        if let Some(error) = self.last_words.take() {
+        self.books.receipts.clear();
+        if let Some(error) = self.books.last_words.take() {
             out.extend_from_slice(&error);
             self.end_frame(out);
         }
@@ -139,6 +139,6 @@ impl Connection {
 
     /// Keeps the receipt that a faulty frame asks for, until [`Connection::reject`].
     pub(super) fn keep_faulty_receipt(&mut self, id: Option<impl Into<Box<str>>>) {
-        self.faulty_receipt = id.map(Into::into);
+        self.books.faulty_receipt = id.map(Into::into);
     }
 }

@@ -1,6 +1,7 @@
 //! Frames of a client that was accepted.
 
 use super::Connection;
+use super::books::Books;
 use super::event::{
     Ack, ConnectionLimit, Event, ReceiptTag, Send, Subscribe, SubscriptionTag, TransactionEnd,
     TransactionTag, Violation,
@@ -34,7 +35,7 @@ impl Connection {
     fn send_received<'a>(&mut self, frame: &Frame<'a>) -> Result<Event<'a>, Violation> {
         let destination = required(frame, "destination")?;
         let transaction = match frame.headers.get("transaction") {
-            Some(name) => Some(self.transactions.act(&name, &self.limits)?.tag),
+            Some(name) => Some(self.books.transactions.act(&name, &self.settings.limits)?.tag),
             None => None,
         };
         let receipt = self.note_receipt(frame);
@@ -53,7 +54,7 @@ impl Connection {
         };
         // Later versions unsubscribe by identifier alone.
         let kept = if self.version == Version::V10 { &*destination } else { "" };
-        let subscription = self.subscriptions.add(id.as_deref(), kept, ack, &self.limits)?;
+        let subscription = self.books.subscriptions.add(id.as_deref(), kept, ack, &self.settings.limits)?;
         self.check_identifier_bytes()?;
         let receipt = self.note_receipt(frame);
         let headers = frame.headers;
@@ -62,8 +63,10 @@ impl Connection {
 
     fn unsubscribe_received<'a>(&mut self, frame: &Frame<'a>) -> Result<Event<'a>, Violation> {
         let ended = match (frame.headers.get("id"), self.version) {
-            (Some(id), _) => self.subscriptions.end_id(&id),
-            (None, Version::V10) => self.subscriptions.end_destination(&required(frame, "destination")?),
+            (Some(id), _) => self.books.subscriptions.end_id(&id),
+            (None, Version::V10) => {
+                self.books.subscriptions.end_destination(&required(frame, "destination")?)
+            }
             (None, _) => return Err(missing(frame, "id")),
         };
         let subscription = ended.ok_or(Violation::SubscriptionUnknown)?;
@@ -73,16 +76,17 @@ impl Connection {
 
     fn ack_received<'a>(&mut self, frame: &Frame<'a>, nack: bool) -> Result<Event<'a>, Violation> {
         let key = self.delivery_named(frame)?;
-        self.settled.clear();
+        let Books { subscriptions, transactions, settled, .. } = &mut *self.books;
+        settled.clear();
         let transaction = match frame.headers.get("transaction") {
             Some(name) => {
-                let transaction = self.transactions.act(&name, &self.limits)?;
+                let transaction = transactions.act(&name, &self.settings.limits)?;
                 let held = Some((transaction.tag, &mut transaction.held));
-                self.subscriptions.settle(key, held, &mut self.settled)?;
+                subscriptions.settle(key, held, settled)?;
                 Some(transaction.tag)
             }
             None => {
-                self.subscriptions.settle(key, None, &mut self.settled)?;
+                subscriptions.settle(key, None, settled)?;
                 None
             }
         };
@@ -100,7 +104,7 @@ impl Connection {
         let key = self.parse_delivery(&name).ok_or(Violation::DeliveryUnknown)?;
         if self.version == Version::V11 {
             let subscription = present(frame, "subscription")?;
-            let known = self.subscriptions.any(key.0).and_then(|found| found.id.as_deref());
+            let known = self.books.subscriptions.any(key.0).and_then(|found| found.id.as_deref());
             if known != Some(&*subscription) {
                 return Err(Violation::DeliveryUnknown);
             }
@@ -111,7 +115,7 @@ impl Connection {
     fn begin_received<'a>(&mut self, frame: &Frame<'a>) -> Result<Event<'a>, Violation> {
         let name = required(frame, "transaction")?;
         let xid = optional(frame, "xid")?;
-        let transaction = self.transactions.begin(&name, xid.is_some(), &self.limits)?;
+        let transaction = self.books.transactions.begin(&name, xid.is_some(), &self.settings.limits)?;
         self.check_identifier_bytes()?;
         let receipt = self.note_receipt(frame);
         Ok(Event::Begin { transaction, xid, receipt, headers: frame.headers })
@@ -126,7 +130,7 @@ impl Connection {
         };
         let xid = optional(frame, "xid")?;
         let name = frame.headers.get("transaction");
-        let open = name.as_deref().is_some_and(|name| self.transactions.is_open(name));
+        let open = name.as_deref().is_some_and(|name| self.books.transactions.is_open(name));
         match (name, xid) {
             (_, Some(xid)) if !open && !prepare => {
                 let receipt = self.note_receipt(frame);
@@ -153,13 +157,13 @@ impl Connection {
         commit: bool,
         prepare: bool,
     ) -> Result<TransactionTag, Violation> {
-        let ended = self.transactions.end(name)?;
+        let ended = self.books.transactions.end(name)?;
         if prepare && !ended.has_xid {
             return Err(missing(frame, "xid"));
         }
         match commit {
-            true => self.subscriptions.commit(&ended.held),
-            false => self.subscriptions.roll_back(&ended.held),
+            true => self.books.subscriptions.commit(&ended.held),
+            false => self.books.subscriptions.roll_back(&ended.held),
         }
         Ok(ended.tag)
     }
@@ -171,12 +175,12 @@ impl Connection {
     }
 
     fn note_receipt(&mut self, frame: &Frame<'_>) -> Option<ReceiptTag> {
-        frame.headers.get("receipt").map(|id| self.receipts.push(&id))
+        frame.headers.get("receipt").map(|id| self.books.receipts.push(&id))
     }
 
     fn check_identifier_bytes(&self) -> Result<(), ConnectionLimit> {
-        let max = self.limits.identifier_bytes_max;
-        let bytes = self.subscriptions.identifier_bytes() + self.transactions.identifier_bytes();
+        let max = self.settings.limits.identifier_bytes_max;
+        let bytes = self.books.subscriptions.identifier_bytes() + self.books.transactions.identifier_bytes();
         if bytes > max as usize { Err(ConnectionLimit::IdentifierBytes { max }) } else { Ok(()) }
     }
 
@@ -198,14 +202,14 @@ impl Connection {
     /// The caller's tags of the deliveries that the last ACK or NACK event covers, the oldest first, until the
     /// next call of [`Connection::receive`]. Empty if an earlier frame of the same transaction has covered them.
     pub fn settled(&self) -> &[u64] {
-        &self.settled
+        &self.books.settled
     }
 
     /// Gives the memory of a long list of settled deliveries back.
     pub(super) fn release_memory(&mut self) {
         const KEPT: usize = 64;
-        if self.settled.capacity() > KEPT {
-            self.settled = Vec::new();
+        if self.books.settled.capacity() > KEPT {
+            self.books.settled = Vec::new();
         }
     }
 }

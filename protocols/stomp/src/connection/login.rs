@@ -35,7 +35,7 @@ impl Connection {
         self.version = frame.version;
         self.version_known = true;
         let host = headers.get("host");
-        if host.is_none() && self.options.host_required && self.version != Version::V10 {
+        if host.is_none() && self.settings.options.host_required && self.version != Version::V10 {
             return Err(Violation::HeaderMissing { command: frame.command, header: "host" });
         }
         let heart_beat = match headers.get("heart-beat") {
@@ -72,7 +72,7 @@ impl Connection {
     }
 
     fn write_connected(&mut self, out: &mut Vec<u8>, acceptance: &Acceptance<'_>) -> Result<(), SendError> {
-        let offer = self.options.heart_beat;
+        let offer = self.settings.options.heart_beat;
         let mut frame = FrameWriter::new(out, self.version, Command::Connected)?;
         frame.header("version", self.version.as_str())?;
         frame.display("session", format_args!("{:016x}", acceptance.session))?;
@@ -89,12 +89,12 @@ impl Connection {
     /// the tolerance; the server is early, because its beats may wait for a timer and for the network: it looks
     /// three times per interval whether it has written, so that silence lasts two thirds of one at most.
     fn agree_on_heart_beats(&mut self, now: u64) {
-        let (server, client) = (self.options.heart_beat, self.client_heart_beat);
+        let (server, client) = (self.settings.options.heart_beat, self.client_heart_beat);
         let out_ms = server.interval_to(client);
         self.beat_ms = if out_ms == 0 { 0 } else { (out_ms / 3).max(BEAT_MS_MIN) };
         let in_ms = u64::from(client.interval_to(server));
-        let late = in_ms.saturating_mul(u64::from(self.options.tolerance_percent)) / 100;
-        let late = late.max(u64::from(self.options.tolerance_ms_min));
+        let late = in_ms.saturating_mul(u64::from(self.settings.options.tolerance_percent)) / 100;
+        let late = late.max(u64::from(self.settings.options.tolerance_ms_min));
         self.silence_ms_max = if in_ms == 0 { 0 } else { in_ms + late };
         self.heard_ms = now;
         self.beat_at_ms = now.saturating_add(u64::from(self.beat_ms));

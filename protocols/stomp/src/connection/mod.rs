@@ -24,6 +24,7 @@
 //! A connection holds receipts that are due, subscriptions, open transactions and unacknowledged deliveries; see
 //! [`ConnectionLimits::heap_bytes_max`]. It holds no frame and no body.
 
+mod books;
 mod closing;
 mod event;
 mod inbound;
@@ -44,13 +45,11 @@ pub use outbound::{Delivery, SendError};
 use crate::codec::{Decoded, Decoder};
 use crate::error::DecodeError;
 use crate::frame::Frame;
-use crate::limits::{ConnectionLimits, ConnectionOptions};
+use crate::limits::{ConnectionLimits, ConnectionOptions, ConnectionSettings};
 use crate::types::{AckMode, Command, HeartBeat, Version};
-use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
-use receipts::Receipts;
-use subscriptions::Subscriptions;
-use transactions::Transactions;
+use books::{Books, OnDemand};
 
 /// How far the conversation has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,8 +69,7 @@ enum Phase {
 /// State of one network connection. The module's documentation says in which order to call its methods.
 #[derive(Debug)]
 pub struct Connection {
-    limits: ConnectionLimits,
-    options: ConnectionOptions,
+    settings: Arc<ConnectionSettings>,
     phase: Phase,
     /// The version of CONNECT; the latest one before it.
     version: Version,
@@ -98,21 +96,19 @@ pub struct Connection {
     blocked: bool,
     /// Whether the driver does not read from the client.
     paused: bool,
-    receipts: Receipts,
-    subscriptions: Subscriptions,
-    transactions: Transactions,
-    settled: Vec<u64>,
-    faulty_receipt: Option<Box<str>>,
-    /// ERROR, which waits for receipts.
-    last_words: Option<Box<[u8]>>,
+    books: OnDemand<Books>,
 }
 
 impl Connection {
     /// State for a connection that was opened at `now`, in milliseconds of a monotonic clock.
     pub fn new(limits: ConnectionLimits, options: ConnectionOptions, now: u64) -> Connection {
+        Connection::sharing(Arc::new(ConnectionSettings { limits, options }), now)
+    }
+
+    /// The same with settings that many connections share.
+    pub fn sharing(settings: Arc<ConnectionSettings>, now: u64) -> Connection {
         Connection {
-            limits,
-            options,
+            settings,
             phase: Phase::AwaitConnect,
             version: Version::V12,
             version_known: false,
@@ -128,12 +124,7 @@ impl Connection {
             wrote: false,
             blocked: false,
             paused: false,
-            receipts: Receipts::default(),
-            subscriptions: Subscriptions::default(),
-            transactions: Transactions::default(),
-            settled: Vec::new(),
-            faulty_receipt: None,
-            last_words: None,
+            books: OnDemand::default(),
         }
     }
 
@@ -145,8 +136,8 @@ impl Connection {
     pub fn receive<'a>(&mut self, input: &'a [u8], now: u64) -> Result<Received<'a>, Violation> {
         self.note_arrival(input.len(), now);
         let limits = match self.phase {
-            Phase::AwaitConnect => self.limits.login,
-            Phase::Open => self.limits.decode,
+            Phase::AwaitConnect => self.settings.limits.login,
+            Phase::Open => self.settings.limits.decode,
             Phase::Login if input.is_empty() => return Ok(Received::Incomplete { needed: 1 }),
             Phase::Login => return Ok(self.block()),
             Phase::Closing | Phase::Closed => return Ok(Received::Over),
@@ -182,12 +173,12 @@ impl Connection {
     /// wait unread.
     pub fn deadline(&self) -> Option<u64> {
         match self.phase {
-            Phase::AwaitConnect | Phase::Login => Some(self.since_after(self.limits.login_ms_max)),
+            Phase::AwaitConnect | Phase::Login => Some(self.since_after(self.settings.limits.login_ms_max)),
             Phase::Open => match (self.silence_deadline(), self.beat_deadline()) {
                 (Some(silence), Some(beat)) => Some(silence.min(beat)),
                 (silence, beat) => silence.or(beat),
             },
-            Phase::Closing => Some(self.since_after(self.limits.closing_ms_max)),
+            Phase::Closing => Some(self.since_after(self.settings.limits.closing_ms_max)),
             Phase::Closed => None,
         }
     }
@@ -199,7 +190,9 @@ impl Connection {
     /// [`Violation::Timeout`] if the client is silent for too long.
     pub fn check_deadline(&mut self, out: &mut Vec<u8>, now: u64) -> Result<(), Violation> {
         match self.phase {
-            Phase::AwaitConnect | Phase::Login if now >= self.since_after(self.limits.login_ms_max) => {
+            Phase::AwaitConnect | Phase::Login
+                if now >= self.since_after(self.settings.limits.login_ms_max) =>
+            {
                 Err(Violation::Timeout)
             }
             Phase::Open if self.silence_deadline().is_some_and(|deadline| now >= deadline) => {
@@ -209,7 +202,7 @@ impl Connection {
                 self.beat(out, now);
                 Ok(())
             }
-            Phase::Closing if now >= self.since_after(self.limits.closing_ms_max) => {
+            Phase::Closing if now >= self.since_after(self.settings.limits.closing_ms_max) => {
                 self.close(out);
                 Ok(())
             }
@@ -245,22 +238,22 @@ impl Connection {
 
     /// How the messages of a subscription are acknowledged; `None` if it has ended.
     pub fn ack_mode(&self, subscription: SubscriptionTag) -> Option<AckMode> {
-        self.subscriptions.live(subscription).map(|found| found.mode)
+        self.books.subscriptions.live(subscription).map(|found| found.mode)
     }
 
     /// Subscriptions, those included that have ended and have unacknowledged messages.
     pub fn subscriptions(&self) -> usize {
-        self.subscriptions.len()
+        self.books.subscriptions.len()
     }
 
     /// Open transactions.
     pub fn transactions(&self) -> usize {
-        self.transactions.len()
+        self.books.transactions.len()
     }
 
     /// Messages that are sent and neither acknowledged nor part of a decided transaction.
     pub fn deliveries(&self) -> usize {
-        self.subscriptions.deliveries()
+        self.books.subscriptions.deliveries()
     }
 
     /// Any byte is a sign of life (STOMP 1.1, "Heart-beating").
@@ -292,8 +285,8 @@ impl Connection {
     /// behind the messages that it causes.
     fn has_to_wait(&self, frame: &Frame<'_>) -> bool {
         self.phase == Phase::Open
-            && !self.receipts.is_empty()
-            && (frame.command == Command::Subscribe || self.receipts.is_full(&self.limits))
+            && !self.books.receipts.is_empty()
+            && (frame.command == Command::Subscribe || self.books.receipts.is_full(&self.settings.limits))
             && frame.headers.contains("receipt")
     }
 

@@ -58,12 +58,14 @@ impl Connection {
             return Err(SendError::NotOpen);
         }
         let tag = delivery.subscription;
-        let subscription = self.subscriptions.live(tag).ok_or(SendError::SubscriptionUnknown)?;
+        let subscription = self.books.subscriptions.live(tag).ok_or(SendError::SubscriptionUnknown)?;
         let acknowledged = subscription.mode != AckMode::Auto;
-        if acknowledged && self.subscriptions.deliveries() >= self.limits.deliveries_max as usize {
+        if acknowledged
+            && self.books.subscriptions.deliveries() >= self.settings.limits.deliveries_max as usize
+        {
             return Err(SendError::WindowFull);
         }
-        let (session, number) = (self.session, self.subscriptions.next_number());
+        let (session, number) = (self.session, self.books.subscriptions.next_number());
         let mut frame = FrameWriter::new(out, self.version, Command::Message)?;
         frame.content_length(body_len)?;
         frame.optional("subscription", subscription.id.as_deref())?;
@@ -74,7 +76,7 @@ impl Connection {
         }
         frame.headers(headers.into_iter().filter(|(name, _)| !is_control_header(name.as_ref())))?;
         frame.end_headers(body_len)?;
-        self.subscriptions.sent(tag, delivery.tag);
+        self.books.subscriptions.sent(tag, delivery.tag);
         Ok(())
     }
 
@@ -103,7 +105,7 @@ impl Connection {
 
     /// What follows each frame, and the note that something was written.
     pub(super) fn end_frame(&mut self, out: &mut Vec<u8>) {
-        if self.options.trailing_lf {
+        if self.settings.options.trailing_lf {
             out.push(b'\n');
         }
         self.wrote = true;

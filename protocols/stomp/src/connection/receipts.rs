@@ -7,7 +7,7 @@ use alloc::collections::VecDeque;
 
 /// A receipt leaves when its frame and all frames before it that asked for one are processed: it speaks for
 /// them too (STOMP 1.2, "RECEIPT").
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Receipts {
     queue: VecDeque<Entry>,
     /// The tag of the queue's front.
@@ -23,6 +23,10 @@ struct Entry {
 }
 
 impl Receipts {
+    pub(super) const fn new() -> Receipts {
+        Receipts { queue: VecDeque::new(), first: 0, bytes: 0 }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
@@ -72,7 +76,7 @@ impl Receipts {
 
     /// Forgets all.
     pub(super) fn clear(&mut self) {
-        *self = Receipts { first: self.first + self.queue.len() as u64, ..Receipts::default() };
+        *self = Receipts { first: self.first + self.queue.len() as u64, ..Receipts::new() };
     }
 
     fn position(&self, tag: ReceiptTag) -> Option<usize> {
@@ -87,7 +91,7 @@ mod tests {
 
     #[test]
     fn receipts_leave_in_the_order_of_their_frames() {
-        let mut receipts = Receipts::default();
+        let mut receipts = Receipts::new();
         let tags = ["a", "b", "c"].map(|id| receipts.push(id));
         assert!(receipts.complete(tags[1]));
         assert!(!receipts.complete(tags[1]), "it is processed once");
@@ -101,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_cut_forgets_what_follows_and_its_tags() {
-        let mut receipts = Receipts::default();
+        let mut receipts = Receipts::new();
         let tags = ["a", "b", "c"].map(|id| receipts.push(id));
         assert_eq!(receipts.cut(tags[1]).as_deref(), Some("b"));
         assert_eq!((receipts.len(), receipts.bytes), (1, 1));
@@ -112,7 +116,7 @@ mod tests {
     fn one_long_identifier_is_taken_when_nothing_waits() {
         let limits =
             ConnectionLimits { receipts_max: 2, receipt_bytes_max: 4, ..ConnectionLimits::default() };
-        let mut receipts = Receipts::default();
+        let mut receipts = Receipts::new();
         assert!(!receipts.is_full(&limits));
         receipts.push("longer than four");
         assert!(receipts.is_full(&limits));

@@ -33,7 +33,7 @@ struct Delivery {
 }
 
 /// All subscriptions.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Subscriptions {
     table: BTreeMap<SubscriptionTag, Subscription>,
     deliveries: BTreeMap<DeliveryKey, Delivery>,
@@ -44,6 +44,16 @@ pub(super) struct Subscriptions {
 }
 
 impl Subscriptions {
+    pub(super) const fn new() -> Subscriptions {
+        Subscriptions {
+            table: BTreeMap::new(),
+            deliveries: BTreeMap::new(),
+            last_tag: 0,
+            last_number: 0,
+            bytes: 0,
+        }
+    }
+
     /// Bytes of identifiers held.
     pub(super) fn identifier_bytes(&self) -> usize {
         self.bytes
@@ -212,7 +222,7 @@ mod tests {
     use alloc::vec;
 
     fn subscribed(mode: AckMode, messages: u64) -> (Subscriptions, SubscriptionTag) {
-        let mut all = Subscriptions::default();
+        let mut all = Subscriptions::new();
         let tag = all.add(Some("s"), "", mode, &ConnectionLimits::default()).unwrap();
         (1..=messages).for_each(|number| all.sent(tag, number * 10));
         (all, tag)

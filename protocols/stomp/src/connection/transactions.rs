@@ -20,7 +20,7 @@ pub(super) struct Transaction {
 }
 
 /// All open transactions; few, so that they are searched one by one.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Transactions {
     open: Vec<Transaction>,
     last_tag: u32,
@@ -29,6 +29,10 @@ pub(super) struct Transactions {
 }
 
 impl Transactions {
+    pub(super) const fn new() -> Transactions {
+        Transactions { open: Vec::new(), last_tag: 0, bytes: 0 }
+    }
+
     /// Bytes of names held.
     pub(super) fn identifier_bytes(&self) -> usize {
         self.bytes
