@@ -5,6 +5,7 @@
 mod harness;
 
 mod access;
+mod crossings;
 mod disk;
 mod expiry;
 mod flow;
