@@ -10,7 +10,8 @@ use std::sync::Arc;
 use rustls::pki_types::CertificateDer;
 use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{
-    ConnectionState, EncodeError, EncryptError, InsufficientSizeError, UnbufferedStatus, WriteTraffic,
+    ConnectionState, EncodeError, EncodeTlsData, EncryptError, InsufficientSizeError, UnbufferedStatus,
+    WriteTraffic,
 };
 use rustls::{Error, ServerConfig};
 
@@ -24,6 +25,8 @@ pub struct TlsMachine {
     connection: UnbufferedServerConnection,
     /// The start of a message whose end has not come.
     incoming: Vec<u8>,
+    /// The peer broke the rules: nothing more is heard or said.
+    failed: bool,
 }
 
 /// What a peer that broke no rule has said.
@@ -41,7 +44,7 @@ impl TlsMachine {
     /// # Errors
     /// When the configuration serves nobody.
     pub fn new(config: Arc<ServerConfig>) -> Result<Self, Error> {
-        Ok(Self { connection: UnbufferedServerConnection::new(config)?, incoming: Vec::new() })
+        Ok(Self { connection: UnbufferedServerConnection::new(config)?, incoming: Vec::new(), failed: false })
     }
 
     /// The keys are not agreed on yet.
@@ -66,17 +69,18 @@ impl TlsMachine {
         plain: &mut Vec<u8>,
         out: &mut Vec<u8>,
     ) -> Result<Heard, Error> {
+        if self.failed {
+            return Err(Error::HandshakeNotComplete);
+        }
         let waiting = std::mem::take(&mut self.incoming);
         if waiting.is_empty() {
             let (used, heard) = self.run(wire, plain, out, |_, _| {});
-            self.keep(&wire[used..])?;
-            return heard;
+            return self.keep(&wire[used..], heard);
         }
         let mut all = waiting;
         all.extend_from_slice(wire);
         let (used, heard) = self.run(&mut all, plain, out, |_, _| {});
-        self.keep(&all[used..])?;
-        heard
+        self.keep(&all[used..], heard)
     }
 
     /// Encrypts to the end of `out`; nothing more may be said by one who has failed.
@@ -98,6 +102,9 @@ impl TlsMachine {
         out: &mut Vec<u8>,
         say: impl FnOnce(&mut WriteTraffic<'_, ServerConnectionData>, &mut Vec<u8>),
     ) {
+        if self.failed {
+            return;
+        }
         // Whatever was whole in there has been taken, so this reads nothing.
         let mut incoming = std::mem::take(&mut self.incoming);
         let (used, _) = self.run(&mut incoming, &mut Vec::new(), out, say);
@@ -105,12 +112,16 @@ impl TlsMachine {
         self.incoming = incoming;
     }
 
-    fn keep(&mut self, rest: &[u8]) -> Result<(), Error> {
-        if rest.len() > INCOMING_BYTES_MAX {
-            return Err(Error::General(format!("a message of more than {INCOMING_BYTES_MAX} bytes")));
+    fn keep(&mut self, rest: &[u8], heard: Result<Heard, Error>) -> Result<Heard, Error> {
+        let heard = match rest.len() {
+            0..=INCOMING_BYTES_MAX => heard,
+            _ => Err(Error::General(format!("a message of more than {INCOMING_BYTES_MAX} bytes"))),
+        };
+        self.failed = heard.is_err();
+        if !self.failed {
+            self.incoming = rest.to_vec();
         }
-        self.incoming = rest.to_vec();
-        Ok(())
+        heard
     }
 
     /// Takes whole messages from the front of `wire`, says how many bytes they have, and lets `say` speak where that is allowed.
@@ -122,8 +133,8 @@ impl TlsMachine {
         say: impl FnOnce(&mut WriteTraffic<'_, ServerConnectionData>, &mut Vec<u8>),
     ) -> (usize, Result<Heard, Error>) {
         let mut used = 0;
-        let mut heard = Ok(Heard::Open);
-        loop {
+        let mut heard = Heard::Open;
+        let error = loop {
             let UnbufferedStatus { mut discard, state } =
                 self.connection.process_tls_records(&mut wire[used..]);
             match state {
@@ -133,32 +144,33 @@ impl TlsMachine {
                         plain.extend_from_slice(record.payload);
                     }
                 }
-                Ok(ConnectionState::EncodeTlsData(mut data)) => {
-                    append(out, 0, |room| match data.encode(room) {
-                        Ok(n) => Ok(n),
-                        Err(EncodeError::InsufficientSize(size)) => Err(size.into()),
-                        // This is the only place that encodes, and it does so once.
-                        Err(EncodeError::AlreadyEncoded) => Ok(0),
-                    });
-                }
+                Ok(ConnectionState::EncodeTlsData(mut data)) => encode(&mut data, out),
                 // It lies in `out`, which is written in order.
                 Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
                 Ok(ConnectionState::WriteTraffic(mut traffic)) => {
                     say(&mut traffic, out);
-                    return (used + discard, heard);
+                    return (used + discard, Ok(heard));
                 }
-                Ok(ConnectionState::PeerClosed) if heard.is_ok() => heard = Ok(Heard::Closed),
-                Ok(ConnectionState::BlockedHandshake | ConnectionState::PeerClosed) => {
-                    return (used + discard, heard);
-                }
-                Ok(ConnectionState::Closed) => return (used + discard, heard.and(Ok(Heard::Closed))),
+                Ok(ConnectionState::PeerClosed) => heard = Heard::Closed,
+                Ok(ConnectionState::BlockedHandshake) => return (used + discard, Ok(heard)),
+                Ok(ConnectionState::Closed) => return (used + discard, Ok(Heard::Closed)),
                 // Data before the handshake is not offered.
-                Ok(_) => return (used + discard, Err(Error::General("early data".to_owned()))),
-                // The alert that tells the peer comes with the next turn.
-                Err(error) if heard.is_ok() => heard = Err(error),
-                Err(_) => return (used + discard, heard),
+                Ok(_) => break Error::General("early data".to_owned()),
+                Err(error) => break error,
             }
             used += discard;
+        };
+        self.alert(out);
+        (used, Err(error))
+    }
+
+    /// What tells the peer of its fault. What it sent is not looked at again.
+    fn alert(&mut self, out: &mut Vec<u8>) {
+        while self.connection.wants_write() {
+            match self.connection.process_tls_records(&mut []).state {
+                Ok(ConnectionState::EncodeTlsData(mut data)) => encode(&mut data, out),
+                _ => return,
+            }
         }
     }
 }
@@ -167,6 +179,15 @@ impl fmt::Debug for TlsMachine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TlsMachine").field("waiting", &self.incoming.len()).finish_non_exhaustive()
     }
+}
+
+fn encode(data: &mut EncodeTlsData<'_, ServerConnectionData>, out: &mut Vec<u8>) {
+    append(out, 0, |room| match data.encode(room) {
+        Ok(n) => Ok(n),
+        Err(EncodeError::InsufficientSize(size)) => Err(size.into()),
+        // Nobody else encodes it, and here it is done once.
+        Err(EncodeError::AlreadyEncoded) => Ok(0),
+    });
 }
 
 /// Adds to `out` what `write` makes in the room that it gets, or asks for.
@@ -269,10 +290,12 @@ mod tests {
                     assert_eq!(machine.incoming.capacity(), 0);
                     let mut out = Vec::new();
                     machine.send(&text, &mut out);
+                    let mut got = 0;
                     for part in out.chunks(4096) {
                         tell(&mut client, part);
+                        got += heard(&mut client).len();
                     }
-                    assert_eq!(heard(&mut client).len(), length);
+                    assert_eq!(got, length);
                 }
             }
         }
@@ -321,8 +344,11 @@ mod tests {
         let (mut plain, mut out) = (Vec::new(), Vec::new());
         assert_eq!(machine.receive(&mut wire, &mut plain, &mut out), Err(Error::DecryptError));
         assert_eq!(plain, b"good");
+        machine.send(b"more", &mut out);
         client.read_tls(&mut &out[..]).unwrap();
         assert!(matches!(client.process_new_packets(), Err(Error::AlertReceived(_))));
+        assert!(machine.receive(&mut wire, &mut plain, &mut out).is_err());
+        assert_eq!(plain, b"good");
     }
 
     #[test]

@@ -172,7 +172,7 @@ fn the_most_talkative_type_of_log_message_decides_the_level() {
 fn a_listener_binds_what_it_bound() {
     for (text, urls) in [
         ("", &["mqtt://127.0.0.1:1883"][..]),
-        ("max_connections 5", &["mqtt://127.0.0.1:1883"]),
+        ("max_connections 5", &["mqtt://[::]:1883"]),
         ("port 1884", &["mqtt://[::]:1884"]),
         ("bind_address 192.0.2.1", &["mqtt://192.0.2.1:1883"]),
         ("port 1884\nbind_address localhost\nlistener 1885", &["mqtt://127.0.0.1:1884", "mqtt://[::]:1885"]),
