@@ -7,18 +7,30 @@
 mod action;
 mod cast;
 mod client;
+mod deals;
+mod deeds;
+mod expiry;
 mod finish;
+mod frames;
 mod gateway;
+mod jobs;
 mod ledger;
+mod network;
 mod payload;
+mod queues;
 mod random;
 mod run;
 mod speech;
+mod stock;
+mod wire;
+mod work;
+mod worker;
 mod world;
 
 use std::time::{Duration, Instant};
 
 use run::{STEPS, run, seed};
+use tidegate::store::contract::Space;
 use tidegate::store::simulation::Sabotage;
 use world::{Control, Tally};
 
@@ -85,6 +97,16 @@ fn what_was_promised_is_kept_through_everything_that_the_fixed_seeds_bring() {
         "takeovers",
         "sessions expired",
         "windows trimmed",
+        "jobs taken",
+        "jobs purged",
+        "jobs moved",
+        "queues deleted",
+        "dead letters",
+        "copies browsed",
+        "transactions done",
+        "transactions without effect",
+        "transactions timed out",
+        "never written",
     ] {
         assert!(tally.of(name) > 0, "the seeds bring no \"{name}\" about");
     }
@@ -139,5 +161,29 @@ fn the_simulation_notices_ring_space_that_is_used_again_before_the_checkpoint_is
 #[test]
 fn the_simulation_notices_acknowledgements_before_the_commit() {
     let sabotage = Sabotage { acknowledge_early: true, ..Sabotage::default() };
+    is_noticed(Control { sabotage, ..Control::default() });
+}
+
+#[test]
+fn the_simulation_notices_transactions_that_are_committed_in_two_steps() {
+    let sabotage = Sabotage { split_batches: true, ..Sabotage::default() };
+    is_noticed(Control { sabotage, ..Control::default() });
+}
+
+#[test]
+fn the_simulation_notices_prepared_transactions_that_are_not_stored() {
+    let sabotage = Sabotage { rows_lost: Some(Space::Prepared), ..Sabotage::default() };
+    is_noticed(Control { sabotage, ..Control::default() });
+}
+
+#[test]
+fn the_simulation_notices_decisions_that_are_not_stored() {
+    let sabotage = Sabotage { rows_lost: Some(Space::Decided), ..Sabotage::default() };
+    is_noticed(Control { sabotage, ..Control::default() });
+}
+
+#[test]
+fn the_simulation_notices_redeliveries_that_are_not_flagged_after_a_kill() {
+    let sabotage = Sabotage { rows_frozen: Some(Space::NamedQueue), ..Sabotage::default() };
     is_noticed(Control { sabotage, ..Control::default() });
 }

@@ -2,7 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::action::{Step, steps};
+use crate::action::{Action, Step, steps};
+use crate::gateway::Scale;
 use crate::world::{Control, Tally, World};
 
 /// Steps of one run.
@@ -21,7 +22,8 @@ pub struct Failure {
 pub fn run(steps: &[Step], control: Control) -> Result<Tally, Failure> {
     let at = std::cell::Cell::new(0);
     let result = catch_unwind(AssertUnwindSafe(|| {
-        let mut world = World::new(control)?;
+        let large = steps.iter().any(|step| matches!(step.action, Action::Large));
+        let mut world = World::new(if large { Scale::Large } else { Scale::Small }, control)?;
         for (n, step) in steps.iter().enumerate() {
             at.set(n);
             world.step(n, step)?;
