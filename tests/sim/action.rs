@@ -9,6 +9,11 @@ use crate::worker::WORKERS;
 /// Days in a year, in milliseconds.
 const YEAR_MILLIS: i64 = 365 * 24 * 3_600_000;
 
+/// Messages longer than this become large ones in some runs, by this factor, and then none is shorter than that.
+const LONG_BYTES: usize = 1_200;
+const LARGER: usize = 40;
+const LARGE_BYTES_MIN: usize = LONG_BYTES * LARGER;
+
 /// A message to publish.
 #[derive(Clone, Debug)]
 pub struct Draft {
@@ -105,8 +110,6 @@ pub enum Action {
     Configure {
         hold_millis: u32,
     },
-    /// Says of the whole run that it is about large messages.
-    Large,
     /// A worker does something with named queues.
     Work {
         worker: usize,
@@ -288,9 +291,6 @@ pub fn steps(seed: u64, count: usize) -> Vec<Step> {
         list.push(step(&mut random, Action::Configure { hold_millis }));
     }
     let large = random.chance(8);
-    if large {
-        list.push(step(&mut random, Action::Large));
-    }
     if theme != Theme::Queues {
         devices_come(&mut random, &mut list);
     }
@@ -319,8 +319,8 @@ pub fn steps(seed: u64, count: usize) -> Vec<Step> {
 /// What is long becomes so long that it is stored in pieces, and there is less of it.
 fn enlarge(action: &mut Action) {
     let longer = |len: &mut usize, count: &mut u32| {
-        if *len > 1200 {
-            *len *= 40;
+        if *len > LONG_BYTES {
+            *len *= LARGER;
             *count = (*count).min(3);
         }
     };
@@ -329,6 +329,15 @@ fn enlarge(action: &mut Action) {
         Action::Work { deed: Deed::Send { parcel, count }, .. } => longer(&mut parcel.len, count),
         _ => {}
     }
+}
+
+/// Some messages are larger than a small gateway takes.
+pub fn are_large(steps: &[Step]) -> bool {
+    steps.iter().any(|step| match &step.action {
+        Action::Publish { draft, .. } => draft.len > LARGE_BYTES_MIN,
+        Action::Work { deed: Deed::Send { parcel, .. }, .. } => parcel.len > LARGE_BYTES_MIN,
+        _ => false,
+    })
 }
 
 fn devices_come(random: &mut Random, list: &mut Vec<Step>) {

@@ -286,7 +286,7 @@ impl Client {
     /// Reads everything that has arrived.
     pub fn read(&mut self, ledger: &mut Ledger, now: Now) -> Verdict {
         let Some(conn) = &mut self.conn else { return Ok(()) };
-        let mut input = std::mem::take(&mut conn.wire.down);
+        let mut input = conn.wire.take_input();
         let mut at = 0;
         while let Some((heard, used)) = speech::decode(self.part.version, &input[at..])? {
             at += used;
@@ -294,7 +294,7 @@ impl Client {
         }
         input.drain(..at);
         if let Some(conn) = &mut self.conn {
-            conn.wire.down = input;
+            conn.wire.half = input;
         }
         Ok(())
     }

@@ -253,7 +253,7 @@ impl Book {
         }
         let job = self.job_mut(number);
         // It acknowledges at some time, and nobody tells it when that is durable.
-        (job.born, job.gone) = (Sure::Yes, Sure::Maybe);
+        job.gone = Sure::Maybe;
         (job.holder, job.once) = (None, qos == 2);
         Ok(())
     }
@@ -276,8 +276,8 @@ impl Book {
         let process = self.process;
         self.taken += u64::from(handed.auto);
         let job = self.job_mut(handed.job);
-        // That it is here shows that no earlier answer counts.
-        (job.born, job.gone) = (Sure::Yes, Sure::No);
+        // That it is here shows that no earlier answer counts; it may have left before it was durable.
+        job.gone = Sure::No;
         job.seen.insert(handed.queue);
         job.holder = Some(handed.conn).filter(|_| !handed.auto);
         if handed.auto {

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::action::{Action, Step, steps};
+use crate::action::{Step, are_large, steps};
 use crate::gateway::Scale;
 use crate::world::{Control, Tally, World};
 
@@ -22,8 +22,8 @@ pub struct Failure {
 pub fn run(steps: &[Step], control: Control) -> Result<Tally, Failure> {
     let at = std::cell::Cell::new(0);
     let result = catch_unwind(AssertUnwindSafe(|| {
-        let large = steps.iter().any(|step| matches!(step.action, Action::Large));
-        let mut world = World::new(if large { Scale::Large } else { Scale::Small }, control)?;
+        let scale = if are_large(steps) { Scale::Large } else { Scale::Small };
+        let mut world = World::new(scale, control)?;
         for (n, step) in steps.iter().enumerate() {
             at.set(n);
             world.step(n, step)?;

@@ -133,9 +133,9 @@ impl Worker {
 
     /// The connection is gone; what its socket had taken was never read.
     pub fn lose(&mut self, book: &mut Book, ledger: &mut Ledger) -> Verdict {
-        let Some(wire) = self.wire.take() else { return Ok(()) };
-        let mut at = 0;
-        while let Ok(Some((told, used))) = frames::decode(&mut self.client, &wire.down[at..]) {
+        let Some(mut wire) = self.wire.take() else { return Ok(()) };
+        let (input, mut at) = (wire.take_input(), 0);
+        while let Ok(Some((told, used))) = frames::decode(&mut self.client, &input[at..]) {
             at += used;
             if let Some(Told::Message(message)) = told
                 && self.subs.get(&message.sub).is_some_and(|sub| sub.mode == AckMode::Auto && !sub.browses)
@@ -415,7 +415,7 @@ impl Worker {
     /// Reads everything that has arrived.
     pub fn read(&mut self, book: &mut Book, ledger: &mut Ledger, lives: &dyn Fn(ConnId) -> bool) -> Verdict {
         let Some(wire) = &mut self.wire else { return Ok(()) };
-        let mut input = std::mem::take(&mut wire.down);
+        let mut input = wire.take_input();
         let mut at = 0;
         while let Some((told, used)) = frames::decode(&mut self.client, &input[at..])? {
             at += used;
@@ -429,7 +429,7 @@ impl Worker {
         }
         input.drain(..at);
         if let Some(wire) = &mut self.wire {
-            wire.down = input;
+            wire.half = input;
         }
         Ok(())
     }

@@ -291,7 +291,7 @@ impl World {
         let now = self.gateway().now();
         match action {
             Action::Connect { client, clean } if *client != LINK => self.connect(*client, *clean),
-            Action::Connect { .. } | Action::Large => {}
+            Action::Connect { .. } => {}
             Action::UplinkUp => {
                 self.black_hole = false;
                 if !self.clients[LINK].is_open() {
