@@ -230,7 +230,7 @@ fn action(random: &mut Random) -> Action {
 
 /// What a run is mostly about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Theme {
+pub enum Theme {
     Devices,
     Queues,
     Both,
@@ -281,10 +281,15 @@ fn step(random: &mut Random, action: Action) -> Step {
     Step { action, pace, rounds: 1 + random.below(3) as u32, seed: random.next() }
 }
 
-/// The steps of a seed. Most of the cast comes on stage first.
+/// The steps of a seed.
 pub fn steps(seed: u64, count: usize) -> Vec<Step> {
     let mut random = Random(seed ^ 0xac71_0115);
     let theme = *random.pick(&[Theme::Devices, Theme::Queues, Theme::Queues, Theme::Both]);
+    steps_about(theme, random, count)
+}
+
+/// Steps of this theme. Most of the cast comes on stage first.
+pub fn steps_about(theme: Theme, mut random: Random, count: usize) -> Vec<Step> {
     let mut list = vec![];
     if theme != Theme::Devices && random.chance(3) {
         let hold_millis = 10 + random.below(60) as u32;

@@ -146,7 +146,7 @@ fn deed(random: &mut Random) -> Deed {
         71..=80 => Deed::Begin { with_xid: random.chance(2) },
         81..=91 => Deed::Commit { prepare: random.chance(2) },
         92..=93 => Deed::Abort,
-        _ => Deed::Decide { commit: random.chance(2), again: random.chance(6) },
+        _ => Deed::Decide { commit: random.chance(2), again: random.chance(3) },
     }
 }
 

@@ -240,6 +240,7 @@ impl Book {
             self.deal_is_done(deal)?;
         }
         if again {
+            self.job_mut(number).gone = Sure::Maybe;
             return Ok(());
         }
         if self.born(&job) == Sure::No || self.gone(&job) == Sure::Yes {

@@ -29,6 +29,8 @@ mod world;
 
 use std::time::{Duration, Instant};
 
+use action::Theme;
+use random::Random;
 use run::{STEPS, run, seed};
 use tidegate::store::contract::Space;
 use tidegate::store::simulation::Sabotage;
@@ -41,7 +43,7 @@ const FIXED: std::ops::Range<u64> = 1..201;
 /// The first seed of a campaign that is bounded by time, unless `TIDEGATE_SIM_SEEDS` names one.
 const CAMPAIGN_FROM: u64 = 1_000_000;
 /// Seeds that a planted fault may survive.
-const CONTROL_SEEDS: u64 = 200;
+const CONTROL_SEEDS: u64 = 300;
 
 fn all(seeds: impl Iterator<Item = u64>, goes_on: impl Fn() -> bool) -> Tally {
     let mut tally = Tally::default();
@@ -138,11 +140,11 @@ fn a_seed_repeats_itself() {
 }
 
 /// Some seed must notice the planted fault, and nothing when there is none.
-fn is_noticed(control: Control) {
+fn is_noticed(theme: Theme, control: Control) {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
     let noticed = (1..=CONTROL_SEEDS).find_map(|n| {
-        let list = action::steps(n, STEPS);
+        let list = action::steps_about(theme, Random(n), STEPS);
         let failure = run(&list, control).err()?;
         run(&list, Control::default()).is_ok().then_some((n, failure))
     });
@@ -153,41 +155,41 @@ fn is_noticed(control: Control) {
 
 #[test]
 fn the_simulation_notices_syncs_that_do_nothing() {
-    is_noticed(Control { lie_every: Some(3), ..Control::default() });
+    is_noticed(Theme::Devices, Control { lie_every: Some(3), ..Control::default() });
 }
 
 #[test]
 fn the_simulation_notices_ring_space_that_is_used_again_before_the_checkpoint_is_durable() {
     let sabotage = Sabotage { release_early: true, ..Sabotage::default() };
-    is_noticed(Control { sabotage, ..Control::default() });
+    is_noticed(Theme::Devices, Control { sabotage, ..Control::default() });
 }
 
 #[test]
 fn the_simulation_notices_acknowledgements_before_the_commit() {
     let sabotage = Sabotage { acknowledge_early: true, ..Sabotage::default() };
-    is_noticed(Control { sabotage, ..Control::default() });
+    is_noticed(Theme::Devices, Control { sabotage, ..Control::default() });
 }
 
 #[test]
 fn the_simulation_notices_transactions_that_are_committed_in_two_steps() {
     let sabotage = Sabotage { split_batches: true, ..Sabotage::default() };
-    is_noticed(Control { sabotage, ..Control::default() });
+    is_noticed(Theme::Queues, Control { sabotage, ..Control::default() });
 }
 
 #[test]
 fn the_simulation_notices_prepared_transactions_that_are_not_stored() {
     let sabotage = Sabotage { rows_lost: Some(Space::Prepared), ..Sabotage::default() };
-    is_noticed(Control { sabotage, ..Control::default() });
+    is_noticed(Theme::Queues, Control { sabotage, ..Control::default() });
 }
 
 #[test]
 fn the_simulation_notices_decisions_that_are_not_stored() {
     let sabotage = Sabotage { rows_lost: Some(Space::Decided), ..Sabotage::default() };
-    is_noticed(Control { sabotage, ..Control::default() });
+    is_noticed(Theme::Queues, Control { sabotage, ..Control::default() });
 }
 
 #[test]
 fn the_simulation_notices_redeliveries_that_are_not_flagged_after_a_kill() {
     let sabotage = Sabotage { rows_frozen: Some(Space::NamedQueue), ..Sabotage::default() };
-    is_noticed(Control { sabotage, ..Control::default() });
+    is_noticed(Theme::Queues, Control { sabotage, ..Control::default() });
 }

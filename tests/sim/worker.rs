@@ -479,7 +479,7 @@ impl Worker {
         let arrival = Arrival {
             topic: message.destination.strip_prefix("/topic/").unwrap_or_default(),
             payload: &message.body,
-            qos: 1,
+            qos: message.qos,
             retain: false,
             again: false,
             same_connection: !self.followed.insert(n),
@@ -521,7 +521,7 @@ impl Worker {
             }
             Some(Request::Decide(deal, commit)) => book.not_decided(deal, commit, text),
             _ if text.contains("another connection uses this durable subscription") => Ok(()),
-            _ if is_quota || text.contains("shutting down") || text.contains("full") => Ok(()),
+            _ if is_quota || text.contains("shutting down") || text.contains("no room") => Ok(()),
             // What was delivered may have come back to its queue meanwhile.
             _ if text.contains("no such transaction") => Ok(()),
             _ => Err(format!("worker {} is told: {text} ({request:?})", self.number)),
