@@ -285,7 +285,17 @@ fn step(random: &mut Random, action: Action) -> Step {
 pub fn steps(seed: u64, count: usize) -> Vec<Step> {
     let mut random = Random(seed ^ 0xac71_0115);
     let theme = *random.pick(&[Theme::Devices, Theme::Queues, Theme::Queues, Theme::Both]);
-    steps_about(theme, random, count)
+    let large = random.chance(8);
+    let mut list = steps_about(theme, random, count);
+    if large {
+        list.iter_mut().for_each(|step| enlarge(&mut step.action));
+    }
+    list
+}
+
+/// The steps of a seed that is about devices alone.
+pub fn devices(seed: u64, count: usize) -> Vec<Step> {
+    steps_about(Theme::Devices, Random(seed ^ 0xac71_0115), count)
 }
 
 /// Steps of this theme. Most of the cast comes on stage first.
@@ -295,7 +305,6 @@ pub fn steps_about(theme: Theme, mut random: Random, count: usize) -> Vec<Step> 
         let hold_millis = 10 + random.below(60) as u32;
         list.push(step(&mut random, Action::Configure { hold_millis }));
     }
-    let large = random.chance(8);
     if theme != Theme::Queues {
         devices_come(&mut random, &mut list);
     }
@@ -312,10 +321,7 @@ pub fn steps_about(theme: Theme, mut random: Random, count: usize) -> Vec<Step> 
     }
     while list.len() < count {
         let works = theme == Theme::Queues || (theme == Theme::Both && random.chance(2));
-        let mut next = if works { work(&mut random) } else { action(&mut random) };
-        if large {
-            enlarge(&mut next);
-        }
+        let next = if works { work(&mut random) } else { action(&mut random) };
         list.push(step(&mut random, next));
     }
     list

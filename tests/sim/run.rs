@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::action::{Step, are_large, steps};
+use crate::action::{Step, are_large};
 use crate::gateway::Scale;
 use crate::world::{Control, Tally, World};
 
@@ -72,9 +72,8 @@ pub fn shrink(mut steps: Vec<Step>, control: Control) -> (Vec<Step>, Failure) {
     }
 }
 
-/// Runs one seed; a failure is shrunk and told.
-pub fn seed(seed: u64, control: Control) -> Result<Tally, String> {
-    let list = steps(seed, STEPS);
+/// Runs the steps of a seed; a failure is shrunk and told.
+pub fn seed(seed: u64, list: Vec<Step>, control: Control) -> Result<Tally, String> {
     run(&list, control).map_err(|first| {
         let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(|_| {}));
