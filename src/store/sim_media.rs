@@ -144,6 +144,12 @@ impl SimMedia {
         self.state().fuel = Some(operations.max(1));
     }
 
+    /// As readers see it now.
+    #[must_use]
+    pub fn image(&self) -> Vec<u8> {
+        self.state().now.clone()
+    }
+
     /// The power has failed.
     #[must_use]
     pub fn is_off(&self) -> bool {
@@ -222,12 +228,6 @@ impl SimMedia {
     #[must_use]
     pub fn has_failed_once(&self) -> bool {
         self.state().failures > 0
-    }
-
-    /// As readers see it now.
-    #[must_use]
-    pub fn image(&self) -> Vec<u8> {
-        self.state().now.clone()
     }
 
     /// Space in use.

@@ -4,7 +4,7 @@
 //! alone. A checkpoint can be stopped between any two of its writes, and goes on when it is told to: it runs on a thread of
 //! its own, but one of the two threads always waits for the other.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::checkpoint::{self, Outcome};
 use super::cold_read::ColdReader;
-use super::contract::{Batch, Committed, Page, PageRequest, Recovered, StoreEvent};
+use super::contract::{Batch, BatchId, Committed, Op, Page, PageRequest, Recovered, Space, StoreEvent};
 use super::counters::{Counters, add};
 use super::error::StoreError;
 use super::handle::StoreOptions;
@@ -36,6 +36,12 @@ pub struct Sabotage {
     pub acknowledge_early: bool,
     /// The ring's space is free before the checkpoint is durable.
     pub release_early: bool,
+    /// What belongs together is committed in two steps.
+    pub split_batches: bool,
+    /// Rows of this kind are never written.
+    pub rows_lost: Option<Space>,
+    /// Rows of this kind keep the value that they have first.
+    pub rows_frozen: Option<Space>,
 }
 
 enum Item {
@@ -64,6 +70,8 @@ pub struct InlineStore {
     blocked: bool,
     died_folding: bool,
     sabotage: Sabotage,
+    /// Keys of rows that keep their value.
+    frozen: BTreeSet<Box<[u8]>>,
 }
 
 fn settings(options: &StoreOptions) -> Settings {
@@ -104,16 +112,28 @@ impl InlineStore {
             blocked: false,
             died_folding: false,
             sabotage,
+            frozen: BTreeSet::new(),
         };
         Ok((store, recovered))
     }
 
     /// Hands over a batch.
-    pub fn submit(&mut self, batch: Batch) {
+    pub fn submit(&mut self, mut batch: Batch) {
         if !self.shared.has_failed() {
+            self.spoil_rows(&mut batch);
             add(&self.shared.counters.pending_bytes, batch.memory as u64);
             self.queue.push_back(Item::Batch(batch));
         }
+    }
+
+    fn spoil_rows(&mut self, batch: &mut Batch) {
+        let Sabotage { rows_lost, rows_frozen, .. } = self.sabotage;
+        let frozen = &mut self.frozen;
+        batch.ops.retain(|op| match op {
+            Op::Put { space, .. } if Some(*space) == rows_lost => false,
+            Op::Put { space, key, .. } if Some(*space) == rows_frozen => frozen.insert(key.clone()),
+            _ => true,
+        });
     }
 
     /// Asks for a page.
@@ -195,6 +215,9 @@ impl InlineStore {
                     continue;
                 }
             };
+            if self.sabotage.split_batches {
+                self.commit_half(&mut batch)?;
+            }
             let (wants, memory, id) = (batch.urgent, batch.memory as u64, batch.id);
             loop {
                 match self.writer.stage(batch)? {
@@ -220,6 +243,22 @@ impl InlineStore {
         }
         self.blocked = false;
         Ok(urgent)
+    }
+
+    /// Commits the first half of a batch by itself.
+    fn commit_half(&mut self, batch: &mut Batch) -> Result<(), StoreError> {
+        let rest = batch.ops.split_off(batch.ops.len() / 2);
+        let ops = std::mem::replace(&mut batch.ops, rest);
+        let id = BatchId(batch.id.0.saturating_sub(1));
+        let half = Batch { id, ops, urgent: false, wall: batch.wall, memory: 0 };
+        match self.writer.stage(half)? {
+            Staged::Taken => self.commit(),
+            Staged::FlushFirst(mut back) | Staged::NoRoom(mut back, _) => {
+                back.ops.append(&mut batch.ops);
+                batch.ops = back.ops;
+                Ok(())
+            }
+        }
     }
 
     fn commit(&mut self) -> Result<(), StoreError> {

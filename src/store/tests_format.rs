@@ -4,12 +4,14 @@
 //! before it (u64), little-endian. `TIDEGATE_WRITE_SAMPLE=<path>` makes one of the current format.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use super::StoreOptions;
 use super::contract::*;
 use super::layout::{FORMAT_VERSION, Superblock};
 use super::media::RealFile;
+use super::sim_media::{CutStyle, SimMedia};
 use super::tests_support::*;
+use super::{StoreOptions, recover};
 use crate::message::{DeliveryOptions, Qos};
 
 const BLOCK: usize = 4096;
@@ -174,6 +176,36 @@ fn files_of_all_formats_are_opened_and_brought_up_to_date() {
         let mut run = Driver::open(small(&path)).unwrap();
         assert_eq!(run.read_all(1, 1).len(), 54 + 240);
         assert_eq!(run.read_all(2, 1).len(), 59 + 240);
+    }
+}
+
+#[test]
+fn an_upgrade_that_the_power_cuts_short_is_repeated_and_loses_nothing() {
+    let mut random = Random(0x0b5e_55ed);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tidegate.db");
+    for version in 1..FORMAT_VERSION {
+        let image = grow(&std::fs::read(data(version)).unwrap());
+        let mut cuts = 0;
+        for after in 1.. {
+            let media = Arc::new(SimMedia::holding(image.clone()));
+            media.cut_power_after(after);
+            drop(recover::open(media.clone(), &small(&path).settings(), Arc::new(|| {})));
+            if !media.is_off() {
+                break;
+            }
+            for (grain, garbage) in [(512, false), (512, true), (4096, true)] {
+                let left = media.after_power_cut(CutStyle { grain, garbage }, &mut || random.next());
+                std::fs::write(&path, left.image()).unwrap();
+                check_sample(&mut Driver::open(small(&path)).unwrap(), version);
+                assert_eq!(
+                    Superblock::read(&RealFile::open(&path).unwrap()).unwrap().version,
+                    FORMAT_VERSION
+                );
+                cuts += 1;
+            }
+        }
+        assert!(cuts >= 15, "from format {version} the power was cut {cuts} times");
     }
 }
 

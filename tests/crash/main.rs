@@ -7,9 +7,11 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod black_hole;
 mod outbox;
 mod publisher;
 mod retained;
+mod stopped;
 mod subscriber;
 mod subscriptions;
 mod wills;

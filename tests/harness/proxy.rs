@@ -18,6 +18,7 @@ pub struct Proxy {
 struct Shared {
     target: SocketAddr,
     cut: AtomicBool,
+    swallows: AtomicBool,
     over: AtomicBool,
     open: Mutex<Vec<TcpStream>>,
 }
@@ -27,8 +28,8 @@ impl Proxy {
     pub fn to(target: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
-        let (cut, over) = (AtomicBool::new(false), AtomicBool::new(false));
-        let shared = Arc::new(Shared { target, cut, over, open: Mutex::new(Vec::new()) });
+        let [cut, swallows, over] = [const { AtomicBool::new(false) }; 3];
+        let shared = Arc::new(Shared { target, cut, swallows, over, open: Mutex::new(Vec::new()) });
         let acceptor = {
             let shared = Arc::clone(&shared);
             std::thread::spawn(move || shared.accept_all(&listener))
@@ -47,9 +48,17 @@ impl Proxy {
         self.shared.close_all();
     }
 
-    /// Forwards again.
+    /// Takes every connection and every byte, and passes nothing on: nobody is told that anything is wrong.
+    pub fn swallow(&self) {
+        self.shared.swallows.store(true, Ordering::SeqCst);
+    }
+
+    /// Forwards again. Connections of which something was swallowed end.
     pub fn mend(&self) {
         self.shared.cut.store(false, Ordering::SeqCst);
+        if self.shared.swallows.swap(false, Ordering::SeqCst) {
+            self.shared.close_all();
+        }
     }
 }
 
@@ -75,6 +84,10 @@ impl Shared {
             if self.cut.load(Ordering::SeqCst) {
                 continue;
             }
+            if self.swallows.load(Ordering::SeqCst) {
+                self.open.lock().expect("no holder of this lock panics").push(client);
+                continue;
+            }
             if let Ok(server) = TcpStream::connect(self.target) {
                 drop(self.join(client, server));
             }
@@ -93,8 +106,9 @@ impl Shared {
             self.close_all();
         }
         let (from_client, from_server) = (client.try_clone()?, server.try_clone()?);
-        std::thread::spawn(move || pump(from_client, server));
-        std::thread::spawn(move || pump(from_server, client));
+        let (up, down) = (Arc::clone(self), Arc::clone(self));
+        std::thread::spawn(move || up.pump(from_client, server));
+        std::thread::spawn(move || down.pump(from_server, client));
         Ok(())
     }
 
@@ -103,15 +117,15 @@ impl Shared {
             drop(stream.shutdown(Shutdown::Both));
         }
     }
-}
 
-fn pump(mut from: TcpStream, mut to: TcpStream) {
-    let mut buffer = vec![0; 16 << 10];
-    while let Ok(read @ 1..) = from.read(&mut buffer) {
-        if to.write_all(&buffer[..read]).is_err() {
-            break;
+    fn pump(&self, mut from: TcpStream, mut to: TcpStream) {
+        let mut buffer = vec![0; 16 << 10];
+        while let Ok(read @ 1..) = from.read(&mut buffer) {
+            if !self.swallows.load(Ordering::SeqCst) && to.write_all(&buffer[..read]).is_err() {
+                break;
+            }
         }
+        drop(to.shutdown(Shutdown::Both));
+        drop(from.shutdown(Shutdown::Both));
     }
-    drop(to.shutdown(Shutdown::Both));
-    drop(from.shutdown(Shutdown::Both));
 }

@@ -1,11 +1,18 @@
 //! What happens in a run: a list of steps that depends on the seed alone. Each step carries random numbers of its own, so that
 //! leaving others out, to shrink a failing list, does not change it.
 
-use crate::cast::{self, CLIENTS, GROUP_FILTER, LINK};
+use crate::cast::{self, CLIENTS, GROUP_FILTER, LINK, TAKEN, TAKER};
+use crate::deeds::{self, Deed, Desk};
 use crate::random::Random;
+use crate::worker::WORKERS;
 
 /// Days in a year, in milliseconds.
 const YEAR_MILLIS: i64 = 365 * 24 * 3_600_000;
+
+/// Messages longer than this become large ones in some runs, by this factor, and then none is shorter than that.
+const LONG_BYTES: usize = 1_200;
+const LARGER: usize = 40;
+const LARGE_BYTES_MIN: usize = LONG_BYTES * LARGER;
 
 /// A message to publish.
 #[derive(Clone, Debug)]
@@ -99,6 +106,17 @@ pub enum Action {
     Kill,
     /// An orderly end, and a new start.
     Restart,
+    /// The same, with another `durability.hold`.
+    Configure {
+        hold_millis: u32,
+    },
+    /// A worker does something with named queues.
+    Work {
+        worker: usize,
+        deed: Deed,
+    },
+    /// So does an operator.
+    Desk(Desk),
     /// Nothing happens for a while, for the store to look after itself.
     Idle,
 }
@@ -154,9 +172,11 @@ fn publish(random: &mut Random) -> Action {
 fn subscribe(random: &mut Random) -> Action {
     let client = cast::any_subscriber(random);
     let qos = [0, 1, 1, 2, 2, 2][random.below(6) as usize];
-    let qos = if cast::is_member(client) { qos.max(1) } else { qos };
+    let qos = if cast::is_member(client) || client == TAKER { qos.max(1) } else { qos };
     let filter = if cast::CAST[client].name == "bounded-5" {
         "b/#"
+    } else if client == TAKER {
+        *random.pick(&TAKEN)
     } else if cast::is_member(client) {
         GROUP_FILTER
     } else {
@@ -208,6 +228,48 @@ fn action(random: &mut Random) -> Action {
     }
 }
 
+/// What a run is mostly about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Theme {
+    Devices,
+    Queues,
+    Both,
+}
+
+fn taker(random: &mut Random) -> Action {
+    let client = TAKER;
+    match random.below(6) {
+        0 | 1 => Action::Connect { client, clean: false },
+        2 => Action::Drop { client },
+        3 => Action::Hold { client },
+        4 => Action::Settle { client },
+        _ => {
+            let filter = (*random.pick(&TAKEN)).to_owned();
+            if random.chance(4) {
+                return Action::Unsubscribe { client, filter };
+            }
+            Action::Subscribe { client, filter, qos: 1 + random.below(2) as u8 }
+        }
+    }
+}
+
+fn work(random: &mut Random) -> Action {
+    match random.below(100) {
+        0..=79 => {
+            let (worker, deed) = deeds::any_deed(random);
+            Action::Work { worker, deed }
+        }
+        80..=82 => Action::Desk(deeds::any_desk(random)),
+        83 => taker(random),
+        84..=85 => {
+            Action::Tick { millis: [10, 100, 1_000, 6_000, 40_000, 200_000][random.below(6) as usize] }
+        }
+        86..=88 => Action::Idle,
+        89..=90 => Action::SpaceBack,
+        _ => disaster(random),
+    }
+}
+
 fn step(random: &mut Random, action: Action) -> Step {
     let pace = match random.below(10) {
         0 => Pace::Stuck,
@@ -219,22 +281,84 @@ fn step(random: &mut Random, action: Action) -> Step {
     Step { action, pace, rounds: 1 + random.below(3) as u32, seed: random.next() }
 }
 
-/// The steps of a seed. Most of the cast comes on stage first.
+/// The steps of a seed.
 pub fn steps(seed: u64, count: usize) -> Vec<Step> {
     let mut random = Random(seed ^ 0xac71_0115);
+    let theme = *random.pick(&[Theme::Devices, Theme::Queues, Theme::Queues, Theme::Both]);
+    let large = random.chance(8);
+    let mut list = steps_about(theme, random, count);
+    if large {
+        list.iter_mut().for_each(|step| enlarge(&mut step.action));
+    }
+    list
+}
+
+/// The steps of a seed that is about devices alone.
+pub fn devices(seed: u64, count: usize) -> Vec<Step> {
+    steps_about(Theme::Devices, Random(seed ^ 0xac71_0115), count)
+}
+
+/// Steps of this theme. Most of the cast comes on stage first.
+pub fn steps_about(theme: Theme, mut random: Random, count: usize) -> Vec<Step> {
     let mut list = vec![];
-    for client in (0..CLIENTS).filter(|client| *client != LINK) {
-        if !random.chance(6) {
-            list.push(step(&mut random, Action::Connect { client, clean: false }));
-            if let Some((filter, qos)) = cast::first_subscription(client, &mut random) {
-                list.push(step(&mut random, Action::Subscribe { client, filter: filter.to_owned(), qos }));
-            }
+    if theme != Theme::Devices && random.chance(3) {
+        let hold_millis = 10 + random.below(60) as u32;
+        list.push(step(&mut random, Action::Configure { hold_millis }));
+    }
+    if theme != Theme::Queues {
+        devices_come(&mut random, &mut list);
+    }
+    if theme != Theme::Devices {
+        if theme == Theme::Queues && random.chance(2) {
+            list.push(step(&mut random, Action::Connect { client: TAKER, clean: false }));
+            let filter = (*random.pick(&TAKEN)).to_owned();
+            let qos = 1 + random.below(2) as u8;
+            list.push(step(&mut random, Action::Subscribe { client: TAKER, filter, qos }));
+        }
+        for worker in 0..WORKERS {
+            list.push(step(&mut random, Action::Work { worker, deed: Deed::Connect }));
         }
     }
-    list.push(step(&mut random, Action::UplinkUp));
     while list.len() < count {
-        let next = action(&mut random);
+        let works = theme == Theme::Queues || (theme == Theme::Both && random.chance(2));
+        let next = if works { work(&mut random) } else { action(&mut random) };
         list.push(step(&mut random, next));
     }
     list
+}
+
+/// What is long becomes so long that it is stored in pieces, and there is less of it.
+fn enlarge(action: &mut Action) {
+    let longer = |len: &mut usize, count: &mut u32| {
+        if *len > LONG_BYTES {
+            *len *= LARGER;
+            *count = (*count).min(3);
+        }
+    };
+    match action {
+        Action::Publish { count, draft, .. } => longer(&mut draft.len, count),
+        Action::Work { deed: Deed::Send { parcel, count }, .. } => longer(&mut parcel.len, count),
+        _ => {}
+    }
+}
+
+/// Some messages are larger than a small gateway takes.
+pub fn are_large(steps: &[Step]) -> bool {
+    steps.iter().any(|step| match &step.action {
+        Action::Publish { draft, .. } => draft.len > LARGE_BYTES_MIN,
+        Action::Work { deed: Deed::Send { parcel, .. }, .. } => parcel.len > LARGE_BYTES_MIN,
+        _ => false,
+    })
+}
+
+fn devices_come(random: &mut Random, list: &mut Vec<Step>) {
+    for client in (0..CLIENTS).filter(|client| *client != LINK) {
+        if !random.chance(6) {
+            list.push(step(random, Action::Connect { client, clean: false }));
+            if let Some((filter, qos)) = cast::first_subscription(client, random) {
+                list.push(step(random, Action::Subscribe { client, filter: filter.to_owned(), qos }));
+            }
+        }
+    }
+    list.push(step(random, Action::UplinkUp));
 }

@@ -5,13 +5,23 @@ use tidegate_mqtt::Version;
 use crate::random::Random;
 
 /// All of them.
-pub const CLIENTS: usize = 14;
+pub const CLIENTS: usize = 15;
 /// The last one is a link inside the process.
-pub const LINK: usize = 13;
+pub const LINK: usize = 14;
+/// Sessions that are no client's: the shared subscription, which is owed messages as a whole, and a durable subscription of the
+/// workers.
+pub const GROUP: usize = CLIENTS;
+pub const FOLLOWER: usize = CLIENTS + 1;
+/// What the durable subscription selects.
+pub const FOLLOWED: &str = "t/#";
+/// Takes from named queues, beside the workers.
+pub const TAKER: usize = 13;
 /// The shared subscription of the two members.
 pub const GROUP_FILTER: &str = "$share/g/t/#";
 /// Looks at retained topics at the end.
 pub const READER: usize = 6;
+/// What the taker may subscribe to.
+pub const TAKEN: [&str; 2] = ["$queue/work", "$queue/brief"];
 /// What the link forwards.
 pub const LINK_FILTER: &str = "t/#";
 /// Messages that the bounded queue takes.
@@ -65,12 +75,27 @@ pub const CAST: [Part; CLIENTS] = [
     Part { will: true, ..part("will-5", V5, NEVER) },
     Part { will: true, ..part("will-31", V31, 0) },
     subscriber(part("bounded-5", V5, NEVER)),
+    subscriber(part("taker-5", V5, NEVER)),
     subscriber(part("link", V5, NEVER)),
 ];
 
+/// The name of a session.
+pub fn name(session: usize) -> &'static str {
+    match session {
+        GROUP => GROUP_FILTER,
+        FOLLOWER => "dsub/log",
+        client => CAST[client].name,
+    }
+}
+
+/// Its queue may lose messages.
+pub fn is_lossy(session: usize) -> bool {
+    CAST.get(session).is_some_and(|part| part.lossy)
+}
+
 /// A member of the shared subscription.
-pub fn is_member(client: usize) -> bool {
-    CAST[client].name.starts_with("member")
+pub fn is_member(session: usize) -> bool {
+    name(session).starts_with("member")
 }
 
 /// The session has subscribed to what it may lose nothing of.
@@ -98,6 +123,7 @@ pub fn first_subscription(client: usize, random: &mut Random) -> Option<(&'stati
         _ if is_member(client) => Some((GROUP_FILTER, qos)),
         "bounded-5" => Some(("b/#", 1)),
         "both-5" => Some(("w/#", 2)),
+        "taker-5" => Some((TAKEN[0], qos)),
         _ if CAST[client].subscribes => Some(("t/#", qos)),
         _ => None,
     }

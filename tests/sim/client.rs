@@ -7,11 +7,12 @@ use tidegate::time::Now;
 use tidegate_mqtt::PacketType;
 
 use crate::action::Draft;
-use crate::cast::{CAST, LINK, LINK_FILTER, Part, is_durable};
+use crate::cast::{CAST, LINK, LINK_FILTER, Part, TAKER, is_durable};
 use crate::ledger::{Arrival, Ledger, Number, Verdict};
 use crate::payload::{number, payload};
 use crate::random::Random;
 use crate::speech::{self, Hear, RECEIVE_MAX, Say, WillSaid};
+use crate::wire::Wire;
 
 /// Messages that a client has under way.
 const WINDOW: usize = 8;
@@ -37,18 +38,11 @@ enum Request {
 /// One end of a connection.
 #[derive(Debug)]
 pub struct Conn {
-    pub id: ConnId,
-    /// Bytes on their way to the gateway, and from it.
-    pub up: VecDeque<u8>,
-    pub down: Vec<u8>,
-    /// The same for the link.
+    pub wire: Wire,
+    /// What is on its way from the link.
     pub commands: VecDeque<ClientCommand>,
     /// CONNACK has come.
     pub open: bool,
-    /// The gateway has closed it, or will read no more.
-    pub ended: bool,
-    /// The gateway waits until it has answered.
-    pub blocked: bool,
     requests: BTreeMap<u16, Request>,
     withheld: Vec<(PacketType, u16)>,
     got: BTreeSet<Number>,
@@ -58,13 +52,9 @@ pub struct Conn {
 impl Conn {
     pub fn new(id: ConnId) -> Self {
         Self {
-            id,
-            up: VecDeque::new(),
-            down: vec![],
+            wire: Wire::new(id),
             commands: VecDeque::new(),
             open: false,
-            ended: false,
-            blocked: false,
             requests: BTreeMap::new(),
             withheld: vec![],
             got: BTreeSet::new(),
@@ -113,7 +103,7 @@ impl Client {
     }
 
     pub fn is_open(&self) -> bool {
-        self.conn.as_ref().is_some_and(|conn| conn.open && !conn.ended)
+        self.conn.as_ref().is_some_and(|conn| conn.open && !conn.wire.ended)
     }
 
     /// Everything it wanted to publish is done with.
@@ -127,7 +117,7 @@ impl Client {
 
     fn say(&mut self, say: &Say, now: Now) {
         let Some(conn) = &mut self.conn else { return };
-        if conn.ended {
+        if conn.wire.ended {
             return;
         }
         if self.number == LINK {
@@ -135,7 +125,7 @@ impl Client {
         } else {
             let mut bytes = vec![];
             say.encode(&self.part, &mut bytes);
-            conn.up.extend(bytes);
+            conn.wire.up.extend(bytes);
         }
     }
 
@@ -153,7 +143,7 @@ impl Client {
     /// Sends CONNECT on a new connection.
     pub fn connect(&mut self, id: ConnId, clean: bool, random: &mut Random, ledger: &mut Ledger, now: Now) {
         // Before MQTT 5.0 a clean session would also end with the connection: that is another part's.
-        let clean = clean && self.part.version.is_v5();
+        let clean = clean && self.part.version.is_v5() && self.number != TAKER;
         // A client keeps its side of a session no longer than the gateway.
         let clean = clean
             || (is_durable(self.number) && self.part.expiry != u32::MAX && ledger.may_be_over(self.number));
@@ -210,7 +200,7 @@ impl Client {
 
     /// The gateway has closed the connection; if it had read everything, it has heard the goodbye.
     pub fn closed(&mut self, ledger: &mut Ledger) {
-        let heard = self.conn.as_ref().is_some_and(|conn| conn.up.is_empty() && !conn.blocked);
+        let heard = self.conn.as_ref().is_some_and(|conn| conn.wire.up.is_empty() && !conn.wire.blocked);
         self.cancelled.extend(self.goodbye.take().filter(|_| heard));
         self.lose(ledger);
     }
@@ -296,7 +286,7 @@ impl Client {
     /// Reads everything that has arrived.
     pub fn read(&mut self, ledger: &mut Ledger, now: Now) -> Verdict {
         let Some(conn) = &mut self.conn else { return Ok(()) };
-        let mut input = std::mem::take(&mut conn.down);
+        let mut input = conn.wire.take_input();
         let mut at = 0;
         while let Some((heard, used)) = speech::decode(self.part.version, &input[at..])? {
             at += used;
@@ -304,7 +294,7 @@ impl Client {
         }
         input.drain(..at);
         if let Some(conn) = &mut self.conn {
-            conn.down = input;
+            conn.wire.half = input;
         }
         Ok(())
     }

@@ -26,6 +26,7 @@ impl World {
         self.black_hole = false;
         for _ in 0..DRAINS_MAX {
             self.reconnect();
+            self.finish_work()?;
             for _ in 0..4 {
                 self.round(Pace::Swift)?;
             }
@@ -34,7 +35,7 @@ impl World {
             let mut publishers = self.clients.iter().filter(|client| client.part.publishes);
             let quiet = publishers.all(|client| client.is_open() && client.is_done());
             let there = self.clients.iter().all(|client| client.is_open() || client.part.will);
-            if quiet && there && gauges.queued == 0 && gauges.waiting_for_store == 0 {
+            if quiet && there && self.work_is_done() && gauges.queued == 0 && gauges.waiting_for_store == 0 {
                 break;
             }
         }
@@ -80,6 +81,7 @@ impl World {
 
     fn check_end(&mut self) -> Verdict {
         self.ledger.check_paid()?;
+        self.check_work()?;
         let stuck = self.clients.iter().find(|client| client.part.publishes && !client.is_done());
         if let Some(client) = stuck {
             return Err(format!("a publisher is stuck: {}", client.describe()));

@@ -16,8 +16,12 @@ use tidegate::time::{Mono, Now, Timeline, Wall};
 
 use crate::action::Pace;
 use crate::cast::{BOUNDED_MESSAGES_MAX, LOSSY_MESSAGES_MAX};
+use crate::deals::PREPARED_TIMEOUT_SECS;
+use crate::jobs::JOBS_FROM;
 use crate::ledger::{Number, Verdict};
 use crate::payload::number;
+use crate::queues;
+use crate::stock::Stock;
 
 /// How long a batch that nobody waits for may linger, in microseconds.
 const LINGER_MICROS: u64 = 500_000;
@@ -26,29 +30,55 @@ const LOOK_MICROS: u64 = 5_000_000;
 /// Memory of a batch from which on it is submitted ahead of the round's end: the ring is small.
 const BATCH_BYTES_HIGH: u64 = 4 << 10;
 
+/// How large messages may be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scale {
+    /// A few of them fill everything.
+    #[default]
+    Small,
+    /// Some are stored in several pieces.
+    Large,
+}
+
+impl Scale {
+    /// By what everything that bounds a single message is larger.
+    pub fn factor(self) -> u32 {
+        if self == Scale::Large { 20 } else { 1 }
+    }
+}
+
 /// Limits so small that everything that happens at a limit happens all the time.
-pub fn limits() -> Limits {
+pub fn limits(scale: Scale) -> Limits {
+    let factor = scale.factor();
+    let wide = u64::from(factor);
     let bounded =
         |messages, overflow| QueueLimits { messages_max: Some(messages), bytes_max: None, overflow };
     let rule = |pattern: &str, limits| QueueRule { client_pattern: pattern.into(), limits };
     Limits {
-        packet_bytes_max: 8 << 10,
+        packet_bytes_max: (8 << 10) * factor,
         packet_bytes_before_login_max: 2 << 10,
         receive_max: 12,
         inflight_messages_max: 6,
         inflight_bytes_max: 6 << 10,
-        queue_memory_bytes_max: 32 << 10,
+        queue_memory_bytes_max: (32 << 10) * wide,
         queue_window_bytes_max: 8 << 10,
         queue_rules: vec![
             rule("bounded-*", bounded(BOUNDED_MESSAGES_MAX, Overflow::Reject)),
             rule("lossy-*", bounded(LOSSY_MESSAGES_MAX, Overflow::DropHead)),
         ],
         outbox_high_bytes: 2 << 10,
-        outbox_bytes_max: 5 << 10,
-        outboxes_bytes_max: 64 << 10,
-        read_buffers_bytes_max: 48 << 10,
-        store_queue_bytes_max: 48 << 10,
-        ring_bytes: 64 << 10,
+        outbox_bytes_max: (5 << 10) * factor,
+        outboxes_bytes_max: (64 << 10) * wide,
+        read_buffers_bytes_max: (48 << 10) * wide,
+        store_queue_bytes_max: (48 << 10) * wide,
+        ring_bytes: (64 << 10) * wide,
+        named_queues_max: 12,
+        queue_defs: queues::definitions(),
+        transaction_actions_max: 12,
+        transaction_bytes_max: (6 << 10) * wide,
+        transactions_bytes_max: (12 << 10) * wide,
+        prepared_transactions_max: 5,
+        prepared_timeout_secs: Some(PREPARED_TIMEOUT_SECS),
         store_cache_bytes: 1 << 20,
         disk_reserve_bytes: 0,
         ..Limits::default()
@@ -56,12 +86,21 @@ pub fn limits() -> Limits {
 }
 
 /// The store's options for these limits.
-pub fn options() -> StoreOptions {
-    StoreOptions::new(PathBuf::from("simulated"), &limits())
+pub fn options(scale: Scale) -> StoreOptions {
+    StoreOptions::new(PathBuf::from("simulated"), &limits(scale))
+}
+
+/// How the gateway is configured.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Setting {
+    pub scale: Scale,
+    /// `durability.hold`.
+    pub hold_millis: u32,
 }
 
 /// What one process is like.
 pub struct Gateway {
+    limits: Limits,
     pub hub: Hub,
     pub store: InlineStore,
     timeline: Timeline,
@@ -87,6 +126,25 @@ pub struct Content {
     pub queues: BTreeMap<String, Vec<Number>>,
     /// By topic.
     pub retained: BTreeMap<String, Number>,
+    /// Jobs, and transactions that are prepared.
+    pub stock: Stock,
+}
+
+fn content(
+    broker: &Broker,
+    mut scanned: BTreeMap<QueueId, Vec<Number>>,
+    retained: BTreeMap<String, Number>,
+) -> Content {
+    let mut content = Content { retained, ..Content::default() };
+    for queue in broker.queues() {
+        let Some(id) = queue.id else { continue };
+        let all = scanned.remove(&id).unwrap_or_default();
+        let (jobs, numbers): (Vec<u64>, Vec<u64>) = all.into_iter().partition(|n| *n >= JOBS_FROM);
+        content.stock.queues.insert(queue.name.to_owned(), jobs);
+        content.queues.insert(queue.name.to_owned(), numbers);
+    }
+    content.stock.prepared = broker.prepared_transactions().map(|open| open.xid.into_string()).collect();
+    content
 }
 
 impl Gateway {
@@ -96,24 +154,32 @@ impl Gateway {
         sabotage: Sabotage,
         system: u64,
         seed: u64,
+        setting: Setting,
     ) -> Result<(Self, Content), NotStarted> {
         let (mut store, recovered) =
-            InlineStore::open(media, &options(), sabotage).map_err(NotStarted::Store)?;
+            InlineStore::open(media, &options(setting.scale), sabotage).map_err(NotStarted::Store)?;
         let scanned = scan(&mut store, &recovered)?;
         let retained = retained(&recovered)?;
         let timeline = Timeline::anchored(Wall(system), recovered.newest_wall);
-        let mut broker = Broker::new(limits(), seed);
+        let limits = Limits { hold_millis: setting.hold_millis, ..limits(setting.scale) };
+        let mut broker = Broker::new(limits.clone(), seed);
         let restored = broker.restore(recovered, timeline.at(Mono(0)));
         restored.map_err(|error| NotStarted::Bad(format!("the store's rows: {error}")))?;
         broker.check();
-        let names = broker.queues().filter_map(|queue| Some((queue.name.to_owned(), queue.id?)));
-        let none = vec![];
-        let queues = names.map(|(name, id)| (name, scanned.get(&id).unwrap_or(&none).clone())).collect();
-        let content = Content { queues, retained };
-        let hub = Hub::new(broker, limits());
+        let content = content(&broker, scanned, retained);
+        let hub = Hub::new(broker, limits.clone());
         let events = vec![];
-        let gateway =
-            Self { hub, store, timeline, mono: 0, failed: None, events, waiting_since: None, looked: 0 };
+        let gateway = Self {
+            limits,
+            hub,
+            store,
+            timeline,
+            mono: 0,
+            failed: None,
+            events,
+            waiting_since: None,
+            looked: 0,
+        };
         Ok((gateway, content))
     }
 
@@ -123,7 +189,7 @@ impl Gateway {
 
     /// The store is so far behind that nothing may be read.
     pub fn store_is_behind(&self) -> bool {
-        self.store.pending_memory() > limits().store_queue_bytes_max
+        self.store.pending_memory() > self.limits.store_queue_bytes_max
     }
 
     /// Hands the round's operations to the store, then the page requests.
@@ -205,18 +271,17 @@ impl Gateway {
     /// Bounds (I5) and counters (I4).
     pub fn check(&self) -> Verdict {
         self.hub.broker().check();
-        let limits = limits();
+        let limits = &self.limits;
         let gauges = self.hub.broker().gauges();
         let (outboxes, reads) = self.hub.buffered();
-        let turn = 16 << 10;
+        // What one turn may add: a read, and a message that is as large as they come.
+        let turn = (8 << 10) + u64::from(limits.packet_bytes_max);
         let connections = self.hub.connections() as u64;
+        // One message is always allowed, however large.
+        let most = u64::from(limits.inflight_bytes_max.max(limits.packet_bytes_max));
         let bounds = [
             ("queued messages", gauges.queue_memory as u64, limits.queue_memory_bytes_max + turn),
-            (
-                "outboxes",
-                outboxes,
-                limits.outboxes_bytes_max + connections * u64::from(limits.inflight_bytes_max),
-            ),
+            ("outboxes", outboxes, limits.outboxes_bytes_max + connections * most),
             ("partly received packets", reads, limits.read_buffers_bytes_max + turn),
             ("waiting for the store", self.store.pending_memory(), limits.store_queue_bytes_max + 2 * turn),
         ];

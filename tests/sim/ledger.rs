@@ -4,18 +4,17 @@
 //! surely subscribed from before the message was sent until then. It is paid when the client receives it. Everything else is
 //! allowed to be uncertain, and nothing is owed then. Numbers of messages stand in their payloads.
 
+mod audit;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::action::Draft;
-use crate::cast::{CAST, CLIENTS, GROUP_FILTER, LINK, is_durable, is_member};
-use crate::gateway::Content;
+use crate::cast::{CAST, CLIENTS, FOLLOWED, FOLLOWER, GROUP, LINK, is_durable, is_lossy, is_member, name};
+use crate::jobs::JOBS_FROM;
 use crate::payload::{matches, number};
 
 /// Number of a message; the first one is 1.
 pub type Number = u64;
-
-/// The shared subscription, which is owed messages as a whole.
-pub const GROUP: usize = CLIENTS;
 
 /// A broken promise.
 pub type Verdict = Result<(), String>;
@@ -49,6 +48,8 @@ pub struct Sent {
     expires: Option<u64>,
     /// Sessions that it will be owed to.
     candidates: BTreeSet<usize>,
+    /// The transaction that publishes it: its order is that of commits.
+    deal: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,13 +117,17 @@ pub struct Ledger {
     /// Messages that the gateway has refused so far.
     pub refusals: u64,
     pub received: u64,
+    /// Transactions of which something was received.
+    pub deals_seen: Vec<usize>,
+    /// Jobs that came to a client, with their quality of service, and whether that was asked for again.
+    pub jobs_seen: Vec<(u64, u8, bool)>,
 }
 
 impl Ledger {
     pub fn new() -> Self {
         Self {
             sent: vec![],
-            sessions: vec![Session::default(); CLIENTS + 1],
+            sessions: vec![Session::default(); FOLLOWER + 1],
             retained: BTreeMap::new(),
             clears: BTreeMap::new(),
             wall: 0,
@@ -130,6 +135,8 @@ impl Ledger {
             step: 0,
             refusals: 0,
             received: 0,
+            deals_seen: vec![],
+            jobs_seen: vec![],
         }
     }
 
@@ -196,10 +203,10 @@ impl Ledger {
 
     /// CONNACK came.
     pub fn connected(&mut self, client: usize, present: bool) -> Verdict {
-        let name = CAST[client].name;
+        let who = name(client);
         let session = &mut self.sessions[client];
         if session.must && !present {
-            return Err(format!("I1: the session of {name} is lost"));
+            return Err(format!("I1: the session of {who} is lost"));
         }
         if !present {
             let (may, last_there) = (true, session.last_there);
@@ -236,7 +243,7 @@ impl Ledger {
         for (client, session) in self.sessions.iter_mut().enumerate() {
             session.last_there = session.last_there.min(wall);
             // What was dropped to make room may come back.
-            if CAST.get(client).is_some_and(|part| part.lossy) {
+            if is_lossy(client) {
                 session.last.clear();
             }
         }
@@ -264,11 +271,23 @@ impl Ledger {
             return Ok(());
         }
         if code < 0x80 {
-            return Err(format!("{} asked for QoS {} and was granted {code}", CAST[client].name, sub.qos));
+            return Err(format!("{} asked for QoS {} and was granted {code}", name(client), sub.qos));
         }
         sub.hold = Hold::Maybe;
         self.recheck_candidates(client);
         Ok(())
+    }
+
+    /// A worker asks for the durable subscription, which makes it if it is not there.
+    pub fn following(&mut self) {
+        self.sessions[FOLLOWER].may = true;
+        self.subscribing(FOLLOWER, FOLLOWED, 1);
+    }
+
+    /// It has it.
+    pub fn follows(&mut self) -> Verdict {
+        self.sessions[FOLLOWER].must = true;
+        self.subscribed(FOLLOWER, FOLLOWED, 1)
     }
 
     pub fn unsubscribing(&mut self, client: usize, filter: &str) {
@@ -320,7 +339,8 @@ impl Ledger {
             return BTreeSet::new();
         }
         let mut all: BTreeSet<usize> = (0..CLIENTS)
-            .filter(|client| !CAST[*client].lossy && !is_member(*client) && self.is_sure(*client, topic))
+            .chain([FOLLOWER])
+            .filter(|client| !is_lossy(*client) && !is_member(*client) && self.is_sure(*client, topic))
             .collect();
         if topic.starts_with("t/") && self.group_is_sure() {
             all.insert(GROUP);
@@ -355,7 +375,18 @@ impl Ledger {
             step: self.step,
             expires,
             candidates,
+            deal: None,
         });
+        n
+    }
+
+    /// A worker sends a message to the topic `t/<topic>`, perhaps in a transaction.
+    pub fn publish_as_worker(&mut self, source: usize, topic: u8, len: usize, deal: Option<usize>) -> Number {
+        let n = self.publish(
+            source,
+            &Draft { topic: format!("t/{topic}"), qos: 1, retain: false, len, expiry: None },
+        );
+        self.sent_mut(n).deal = deal;
         n
     }
 
@@ -446,25 +477,30 @@ impl Ledger {
 
     /// A client receives a message.
     pub fn arrived(&mut self, client: usize, arrival: &Arrival<'_>) -> Verdict {
-        let name = CAST[client].name;
+        let who = name(client);
         if arrival.payload.is_empty() && arrival.topic.starts_with("r/") {
             return Ok(());
         }
-        let n = number(arrival.payload).ok_or_else(|| format!("{name} got a payload that nobody sent"))?;
-        let sent = self.sent(n).ok_or_else(|| format!("{name} got message {n}, which nobody sent"))?.clone();
+        let n = number(arrival.payload).ok_or_else(|| format!("{who} got a payload that nobody sent"))?;
+        if n >= JOBS_FROM {
+            self.jobs_seen.push((n, arrival.qos, arrival.again));
+            return Ok(());
+        }
+        let sent = self.sent(n).ok_or_else(|| format!("{who} got message {n}, which nobody sent"))?.clone();
         self.received += 1;
+        self.deals_seen.extend(sent.deal);
         let draft = &sent.draft;
         if arrival.topic != draft.topic
             || arrival.payload.len() != draft.len.max(8)
             || arrival.qos > draft.qos
         {
-            return Err(format!("{name} got message {n} changed: {arrival:?} of {draft:?}"));
+            return Err(format!("{who} got message {n} changed: {arrival:?} of {draft:?}"));
         }
         if sent.fate == Fate::Refused {
-            return Err(format!("{name} got message {n}, which was refused"));
+            return Err(format!("{who} got message {n}, which was refused"));
         }
         if !self.may_be_subscribed(client, &sent) {
-            return Err(format!("{name} got message {n} ({}) without a subscription", draft.topic));
+            return Err(format!("{who} got message {n} ({}) without a subscription", draft.topic));
         }
         // What a new subscription brings is a copy of its own.
         if arrival.retain || arrival.again {
@@ -473,7 +509,7 @@ impl Ledger {
         let first = !self.sessions[client].seen.contains(&n);
         let once = draft.qos == 0 || (arrival.same_connection && sent.attempts == 1);
         if !first && once && !is_member(client) {
-            return Err(format!("{name} got message {n} twice"));
+            return Err(format!("{who} got message {n} twice"));
         }
         if arrival.qos == 2 {
             self.exactly_once(client, n)?;
@@ -484,8 +520,10 @@ impl Ledger {
         if is_member(client) {
             self.sessions[GROUP].seen.insert(n);
             self.sessions[GROUP].owed.remove(&n);
+        } else if sent.deal.is_some() {
+            // Transactions overtake each other.
         } else if sent.attempts > 1
-            && (CAST[client].lossy
+            && (is_lossy(client)
                 || arrival.qos == 0
                 || sent.maybe_refused
                 || n <= self.sessions[client].subscribed_after)
@@ -502,7 +540,7 @@ impl Ledger {
         let again = !self.sessions[whole].seen_qos2.insert(n);
         self.sessions[client].seen_qos2.insert(n);
         if again {
-            return Err(format!("I8: {} got message {n} twice with QoS 2", CAST[client].name));
+            return Err(format!("I8: {} got message {n} twice with QoS 2", name(client)));
         }
         Ok(())
     }
@@ -511,85 +549,10 @@ impl Ledger {
         let key = (sent.source, sent.draft.topic.clone(), sent.draft.qos, qos);
         let last = self.sessions[client].last.entry(key).or_insert(0);
         if *last > sent.order {
-            let late = format!("{} got message {n} after {last}", CAST[client].name);
+            let late = format!("{} got message {n} after {last}", name(client));
             return Err(format!("I3: {late} ({}, QoS {})", sent.draft.topic, sent.draft.qos));
         }
         *last = sent.order;
         Ok(())
-    }
-
-    // Checks.
-
-    fn owed(&self, session: usize) -> impl Iterator<Item = Number> + '_ {
-        let lives = |n: &Number| self.sent[*n as usize - 1].expires.is_none_or(|at| self.wall_max < at);
-        self.sessions[session].owed.iter().copied().filter(lives)
-    }
-
-    /// Compares what the store holds after a restart with what is owed. By queue: its name and its messages in order.
-    pub fn check_content(&self, content: &Content) -> Verdict {
-        let queues = &content.queues;
-        self.check_retained(&content.retained)?;
-        let none = vec![];
-        let of = |name: &str| queues.get(name).unwrap_or(&none);
-        for (name, numbers) in queues {
-            let mut counts: BTreeMap<Number, u32> = BTreeMap::new();
-            for n in numbers {
-                *counts.entry(*n).or_default() += 1;
-                let sent =
-                    self.sent(*n).ok_or_else(|| format!("queue {name} holds {n}, which nobody sent"))?;
-                if sent.fate == Fate::Refused {
-                    return Err(format!("queue {name} holds {n}, which was refused"));
-                }
-                if !sent.draft.retain && counts[n] > sent.attempts {
-                    return Err(format!("I6: queue {name} holds {n} {} times", counts[n]));
-                }
-            }
-        }
-        for client in (0..CLIENTS).filter(|client| !is_member(*client)) {
-            if let Some(n) = self.owed(client).find(|n| !of(CAST[client].name).contains(n)) {
-                return Err(format!("I1: message {n} for {} is lost", CAST[client].name));
-            }
-        }
-        let members: Vec<&str> =
-            (0..CLIENTS).filter(|client| is_member(*client)).map(|client| CAST[client].name).collect();
-        let anywhere =
-            |n: &Number| of(GROUP_FILTER).contains(n) || members.iter().any(|member| of(member).contains(n));
-        match self.owed(GROUP).find(|n| !anywhere(n)) {
-            Some(n) => Err(format!("I1: message {n} for the shared subscription is lost")),
-            None => Ok(()),
-        }
-    }
-
-    /// At the end nothing may be owed any more.
-    pub fn check_paid(&self) -> Verdict {
-        for session in 0..=GROUP {
-            if let Some(n) = self.owed(session).next() {
-                let name = CAST.get(session).map_or("the shared subscription", |part| part.name);
-                return Err(format!("message {n} for {name} was never delivered: {:?}", self.sent(n)));
-            }
-        }
-        Ok(())
-    }
-
-    /// Retained topics have the last acknowledged value, or a later one.
-    pub fn check_retained(&self, values: &BTreeMap<String, Number>) -> Verdict {
-        if let Some(topic) = values.keys().find(|topic| !self.retained.contains_key(*topic)) {
-            return Err(format!("{topic} has a value that nobody sent"));
-        }
-        let mut all = self.retained.iter();
-        all.try_for_each(|(topic, retained)| self.check_value(topic, retained, values.get(topic).copied()))
-    }
-
-    fn check_value(&self, topic: &str, retained: &Retained, value: Option<Number>) -> Verdict {
-        let allowed = &retained.values[retained.acknowledged..];
-        let expired = |n: &Option<Number>| {
-            let sent = n.and_then(|n| self.sent(n));
-            sent.and_then(|sent| sent.expires).is_some_and(|at| self.wall_max >= at)
-        };
-        let late = value.and_then(|n| self.sent(n)).is_some_and(|sent| sent.maybe_refused);
-        if late || allowed.contains(&value) || (value.is_none() && allowed.iter().any(expired)) {
-            return Ok(());
-        }
-        Err(format!("I1: {topic} is {value:?}, allowed is {allowed:?}"))
     }
 }

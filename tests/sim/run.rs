@@ -2,7 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::action::{Step, steps};
+use crate::action::{Step, are_large};
+use crate::gateway::Scale;
 use crate::world::{Control, Tally, World};
 
 /// Steps of one run.
@@ -21,7 +22,8 @@ pub struct Failure {
 pub fn run(steps: &[Step], control: Control) -> Result<Tally, Failure> {
     let at = std::cell::Cell::new(0);
     let result = catch_unwind(AssertUnwindSafe(|| {
-        let mut world = World::new(control)?;
+        let scale = if are_large(steps) { Scale::Large } else { Scale::Small };
+        let mut world = World::new(scale, control)?;
         for (n, step) in steps.iter().enumerate() {
             at.set(n);
             world.step(n, step)?;
@@ -70,9 +72,8 @@ pub fn shrink(mut steps: Vec<Step>, control: Control) -> (Vec<Step>, Failure) {
     }
 }
 
-/// Runs one seed; a failure is shrunk and told.
-pub fn seed(seed: u64, control: Control) -> Result<Tally, String> {
-    let list = steps(seed, STEPS);
+/// Runs the steps of a seed; a failure is shrunk and told.
+pub fn seed(seed: u64, list: Vec<Step>, control: Control) -> Result<Tally, String> {
     run(&list, control).map_err(|first| {
         let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(|_| {}));

@@ -12,7 +12,7 @@ use tidegate::net::origin::{Origin, PeerAddress, Protocol};
 use tidegate::store::simulation::{CutStyle, Sabotage, SimMedia};
 use tidegate_stomp::{Command, DecodeLimits, Decoded, Version, decode_next};
 
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, Scale, Setting};
 use crate::random::Random;
 use crate::world::{SYSTEM_START, Tally, fresh};
 
@@ -111,7 +111,7 @@ struct Site {
 
 impl Site {
     fn new(seed: u64) -> Self {
-        let media = Arc::new(SimMedia::holding(fresh()));
+        let media = Arc::new(SimMedia::holding(fresh(Scale::Small)));
         let mut site = Self { media, gateway: None, heard: BTreeMap::new(), random: Random(seed) };
         site.start(0);
         site
@@ -126,11 +126,11 @@ impl Site {
         for _ in 0..cuts {
             self.media.cut_power_after(1 + self.random.below(14));
             let seed = self.random.next();
-            drop(Gateway::start(self.media.clone(), Sabotage::default(), SYSTEM_START, seed));
+            drop(Gateway::start(self.media.clone(), Sabotage::default(), SYSTEM_START, seed, Setting::default()));
             self.lose_power();
         }
         let seed = self.random.next();
-        let started = Gateway::start(self.media.clone(), Sabotage::default(), SYSTEM_START, seed);
+        let started = Gateway::start(self.media.clone(), Sabotage::default(), SYSTEM_START, seed, Setting::default());
         let (gateway, _) = started.unwrap_or_else(|_| panic!("the store can be opened"));
         self.heard.clear();
         self.gateway = Some(gateway);

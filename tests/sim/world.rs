@@ -3,22 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use tidegate::net::hub::{Output, Turn};
-use tidegate::net::origin::{Origin, PeerAddress, Protocol};
 use tidegate::store::simulation::{CutStyle, InlineStore, Sabotage, SimMedia};
 
 use crate::action::{Action, Pace, Step};
 use crate::cast::{CLIENTS, LINK};
 use crate::client::Client;
-use crate::gateway::{Gateway, NotStarted, options};
+use crate::gateway::{Gateway, NotStarted, Scale, Setting, options};
+use crate::jobs::Book;
 use crate::ledger::{Ledger, Verdict};
 use crate::random::Random;
-use crate::speech;
+use crate::worker::{WORKERS, Worker};
 
-/// Bytes that a socket holds.
-const SOCKET_BYTES: usize = 3 << 10;
-/// Bytes of one read.
-const READ_BYTES_MAX: u64 = 2 << 10;
 /// Openings that may fail before a start that is let through.
 const OPENINGS_MAX: u32 = 40;
 /// After so long without work the store has committed what nobody waits for.
@@ -60,57 +55,64 @@ impl std::fmt::Display for Tally {
 
 /// How the power fails.
 #[derive(Clone, Copy, Debug)]
-struct Cut {
+pub(super) struct Cut {
     style: CutStyle,
-    again: u32,
+    pub(super) again: u32,
 }
 
 pub struct World {
     pub media: Arc<SimMedia>,
-    gateway: Option<Gateway>,
+    pub(super) gateway: Option<Gateway>,
     pub clients: Vec<Client>,
+    pub workers: Vec<Worker>,
     /// Connections whose peers are gone.
-    orphans: Vec<tidegate::broker::api::ConnId>,
+    pub(super) orphans: Vec<tidegate::broker::api::ConnId>,
     pub ledger: Ledger,
+    pub book: Book,
     /// Of this step.
     pub random: Random,
     control: Control,
     system: u64,
-    cut: Cut,
+    pub(super) cut: Cut,
     capacity: Option<u64>,
     pub black_hole: bool,
+    /// Of the next process.
+    pub(super) setting: Setting,
     /// Messages that this process has refused.
     refused: u64,
     pub tally: Tally,
 }
 
-/// An empty store, made once.
-pub fn fresh() -> Vec<u8> {
-    static FRESH: OnceLock<Vec<u8>> = OnceLock::new();
-    FRESH
+/// An empty store, made once of each scale.
+pub fn fresh(scale: Scale) -> Vec<u8> {
+    static FRESH: [OnceLock<Vec<u8>>; 2] = [const { OnceLock::new() }; 2];
+    FRESH[usize::from(scale == Scale::Large)]
         .get_or_init(|| {
             let media = Arc::new(SimMedia::default());
-            InlineStore::create(&media, &options()).expect("an empty store can be made");
+            InlineStore::create(&media, &options(scale)).expect("an empty store can be made");
             media.image()
         })
         .clone()
 }
 
 impl World {
-    pub fn new(control: Control) -> Result<Self, String> {
+    pub fn new(scale: Scale, control: Control) -> Result<Self, String> {
         let style = CutStyle { grain: 512, garbage: false };
         let mut world = Self {
-            media: Arc::new(SimMedia::holding(fresh())),
+            media: Arc::new(SimMedia::holding(fresh(scale))),
             gateway: None,
             clients: (0..CLIENTS).map(Client::new).collect(),
+            workers: (0..WORKERS).map(Worker::new).collect(),
             orphans: vec![],
             ledger: Ledger::new(),
+            book: Book::default(),
             random: Random(0),
             control,
             system: SYSTEM_START,
             cut: Cut { style, again: 0 },
             capacity: None,
             black_hole: false,
+            setting: Setting { scale, hold_millis: 0 },
             refused: 0,
             tally: Tally::default(),
         };
@@ -124,14 +126,15 @@ impl World {
     }
 
     /// Starts the gateway; the first `cuts` openings are cut short.
-    fn start(&mut self, mut cuts: u32) -> Verdict {
+    pub(super) fn start(&mut self, mut cuts: u32) -> Verdict {
         for _ in 0..OPENINGS_MAX {
             if cuts > 0 {
                 let after = 1 + self.random.below(14);
                 self.media.cut_power_after(after);
             }
             let seed = self.random.next();
-            let started = Gateway::start(self.media.clone(), self.control.sabotage, self.system, seed);
+            let started =
+                Gateway::start(self.media.clone(), self.control.sabotage, self.system, seed, self.setting);
             if self.media.is_off() {
                 drop(started);
                 cuts = cuts.saturating_sub(1);
@@ -162,7 +165,11 @@ impl World {
             let wall = self.gateway().now().wall.0;
             self.refused = 0;
             self.ledger.started(wall);
-            return self.ledger.check_content(&content);
+            self.book.started();
+            self.book.pass_time(wall);
+            self.ledger.check_content(&content)?;
+            self.book.take_stock(&content.stock)?;
+            return self.settle_deals();
         }
         Err("the gateway does not start".to_owned())
     }
@@ -173,7 +180,7 @@ impl World {
     }
 
     /// The disk as the power left it.
-    fn lose_power(&mut self) {
+    pub(super) fn lose_power(&mut self) {
         let random = &mut self.random;
         let left = self.media.after_power_cut(self.cut.style, &mut || random.next());
         self.media = Arc::new(left);
@@ -194,11 +201,18 @@ impl World {
             // Nothing tells a client that its goodbye is durable.
             client.cancelled.clear();
         }
+        for number in 0..WORKERS {
+            if !self.random.chance(4) {
+                self.read_worker(number)?;
+            }
+            self.workers[number].lose(&mut self.book, &mut self.ledger)?;
+        }
+        self.settle_deals()?;
         self.orphans.clear();
         Ok(())
     }
 
-    fn count_refusals(&mut self) {
+    pub(super) fn count_refusals(&mut self) {
         let now = self.gateway().hub.broker().stats().refused_quota;
         self.ledger.refusals += now - std::mem::replace(&mut self.refused, now);
     }
@@ -227,6 +241,10 @@ impl World {
             ("sessions expired", stats.sessions_expired),
             ("windows trimmed", stats.windows_trimmed),
             ("violations", stats.violations),
+            ("dead letters", stats.dead_letters),
+            ("copies browsed", stats.browsed),
+            ("transactions timed out", stats.prepared_timed_out),
+            ("never written", stats.never_written),
         ] {
             self.tally.count(name, value);
         }
@@ -252,6 +270,7 @@ impl World {
             self.ledger.is_there(client.number);
         }
         self.ledger.pass_time(wall);
+        self.book.pass_time(wall);
         let full = self.gateway().hub.broker().gauges().store_full;
         self.tally.count("steps with a full store", u64::from(full));
         self.gateway().check()
@@ -265,6 +284,7 @@ impl World {
             self.ledger.is_there(client.number);
         }
         self.ledger.pass_time(wall);
+        self.book.pass_time(wall);
     }
 
     fn act(&mut self, action: &Action, pace: Pace) -> Verdict {
@@ -313,6 +333,8 @@ impl World {
             Action::ClockJump { millis } => {
                 self.system = self.system.saturating_add_signed(*millis).max(1_000);
             }
+            Action::Work { worker, deed } => return self.work(*worker, deed),
+            Action::Desk(desk) => self.desk(*desk),
             disaster => return self.disaster(disaster),
         }
         Ok(())
@@ -347,6 +369,10 @@ impl World {
                 return self.start(again);
             }
             Action::Restart => return self.restart(),
+            Action::Configure { hold_millis } => {
+                self.setting.hold_millis = *hold_millis;
+                return self.restart();
+            }
             _ => {}
         }
         Ok(())
@@ -370,6 +396,11 @@ impl World {
             client.read(&mut self.ledger, now)?;
             client.lose(&mut self.ledger);
         }
+        for number in 0..WORKERS {
+            self.read_worker(number)?;
+            self.workers[number].lose(&mut self.book, &mut self.ledger)?;
+        }
+        self.settle_deals()?;
         self.orphans.clear();
         if self.media.is_off() {
             self.tally.count("power cuts", 1);
@@ -390,180 +421,5 @@ impl World {
         }
         self.media = Arc::new(self.media.after_kill());
         self.start(0)
-    }
-
-    pub(super) fn connect(&mut self, client: usize, clean: bool) {
-        let now = self.gateway().now();
-        if let Some(old) = &self.clients[client].conn {
-            self.orphans.push(old.id);
-        }
-        let hub = &mut self.gateway().hub;
-        let id = if client == LINK {
-            Some(hub.open_port())
-        } else {
-            hub.open(Protocol::Mqtt, Origin::plain(PeerAddress::Local), now)
-        };
-        let Some(id) = id else { return };
-        self.clients[client].connect(id, clean, &mut self.random, &mut self.ledger, now);
-        self.clients[client].holding = client == LINK && self.black_hole;
-    }
-
-    fn drop_connection(&mut self, client: usize) {
-        let now = self.gateway().now();
-        let Some(id) = self.clients[client].conn.as_ref().map(|conn| conn.id) else { return };
-        self.clients[client].lose(&mut self.ledger);
-        self.gateway().hub.lost(id, now);
-        self.orphans.push(id);
-    }
-
-    /// One round of the gateway: sockets are read, the store gets its batch, sockets are written, the store works. `true`:
-    /// the process ended and another one has been started.
-    pub(super) fn round(&mut self, pace: Pace) -> Result<bool, String> {
-        self.pass(1);
-        let first = self.random.below(CLIENTS as u64) as usize;
-        for client in (0..CLIENTS).map(|n| (first + n) % CLIENTS) {
-            self.read_from(client);
-        }
-        self.gateway().tick();
-        self.count_refusals();
-        self.gateway().submit();
-        self.write_all()?;
-        self.gateway().work(pace);
-        self.gateway().hear_store();
-        if let Some(ended) = self.look_for_the_end()? {
-            return Ok(ended);
-        }
-        // Answers to what the store said leave in the same round half of the time.
-        if self.random.chance(2) {
-            self.gateway().submit();
-            self.write_all()?;
-        }
-        Ok(false)
-    }
-
-    /// The power or the store may have failed.
-    fn look_for_the_end(&mut self) -> Result<Option<bool>, String> {
-        let failed = self.gateway().failed.clone();
-        if !self.media.is_off() && failed.is_none() {
-            return Ok(None);
-        }
-        let in_checkpoint = self.gateway().store.is_mid_fold();
-        if self.media.is_off() {
-            self.tally.count("power cuts", 1);
-            self.tally.count("power cuts during a checkpoint", u64::from(in_checkpoint));
-        } else {
-            self.tally.count("disk failures", 1);
-            if !self.media.has_failed_once() {
-                return Err(format!("the store failed on a good disk: {}", failed.unwrap_or_default()));
-            }
-            // The driver may still write once before it stops.
-            self.write_all()?;
-        }
-        let again = if self.media.is_off() { self.cut.again } else { 0 };
-        let media = self.media.clone();
-        self.end_process()?;
-        self.media = media;
-        // After a failed sync the cache may hold what the disk does not: that is lost, as it is with the power.
-        self.lose_power();
-        self.start(again)?;
-        Ok(Some(true))
-    }
-
-    /// What a client has sent reaches the gateway, in pieces.
-    fn read_from(&mut self, client: usize) {
-        let most = 1 + self.random.below(READ_BYTES_MAX) as usize;
-        let Some(gateway) = &mut self.gateway else { return };
-        let now = gateway.now();
-        let Some(conn) = &mut self.clients[client].conn else { return };
-        if conn.ended || gateway.store_is_behind() {
-            return;
-        }
-        if client == LINK {
-            while let Some(command) = conn.commands.pop_front() {
-                gateway.hub.command(conn.id, command, now);
-                gateway.submit_if_large();
-            }
-            return gateway.hub.finish_turn(now);
-        }
-        if conn.blocked && gateway.hub.is_blocked(conn.id) {
-            return;
-        }
-        conn.blocked = false;
-        let bytes: Vec<u8> = conn.up.drain(..most.min(conn.up.len())).collect();
-        if bytes.is_empty() {
-            return;
-        }
-        match gateway.hub.received(conn.id, &bytes, now) {
-            Turn::End => conn.ended = true,
-            Turn::Blocked => conn.blocked = true,
-            Turn::Congested if self.random.chance(2) => gateway.hub.give_up_waiting(),
-            Turn::Congested | Turn::Continue => {}
-        }
-        gateway.submit_if_large();
-    }
-
-    /// Writes what waits, lets clients read it, and closes what has ended.
-    fn write_all(&mut self) -> Verdict {
-        let now = self.gateway().now();
-        let mut left = self.gateway().hub.dirty_len();
-        while left > 0
-            && let Some(id) = self.gateway().hub.next_dirty()
-        {
-            left -= 1;
-            self.write(id)?;
-        }
-        self.gateway().hub.finish_turn(now);
-        self.gateway().hub.take_unblocked().for_each(drop);
-        let ends = self.gateway().hub.take_finished();
-        for number in 0..CLIENTS {
-            let Some(id) = self.clients[number].conn.as_ref().map(|conn| conn.id) else { continue };
-            if !self.clients[number].stalled {
-                self.clients[number].read(&mut self.ledger, now)?;
-                self.gateway().hub.touch(id);
-            }
-            if self.gateway().hub.is_finished(id) || ends.contains(&id) {
-                self.clients[number].read(&mut self.ledger, now)?;
-                self.clients[number].closed(&mut self.ledger);
-                self.gateway().hub.closed(id, now);
-            }
-        }
-        for id in std::mem::take(&mut self.orphans) {
-            self.gateway().hub.abandon(id, now);
-            self.gateway().hub.closed(id, now);
-        }
-        Ok(())
-    }
-
-    fn write(&mut self, id: tidegate::broker::api::ConnId) -> Verdict {
-        let Some(gateway) = &mut self.gateway else { return Ok(()) };
-        let now = gateway.now();
-        let owner =
-            self.clients.iter_mut().find(|client| client.conn.as_ref().is_some_and(|conn| conn.id == id));
-        let Some(client) = owner else {
-            gateway.hub.abandon(id, now);
-            return Ok(());
-        };
-        if client.number == LINK {
-            while let Some(event) = gateway.hub.next_port_event(id) {
-                client.hear(speech::event(event), &mut self.ledger, now)?;
-            }
-            return Ok(());
-        }
-        let Some(conn) = &mut client.conn else { return Ok(()) };
-        loop {
-            let room = SOCKET_BYTES.saturating_sub(conn.down.len());
-            let before = conn.down.len();
-            match gateway.hub.output(id) {
-                None => return Ok(()),
-                Some(Output::Single(bytes)) => conn.down.extend(bytes.iter().take(room)),
-                Some(Output::Many(slices)) => {
-                    conn.down.extend(slices.iter().flat_map(|slice| slice.iter()).take(room));
-                }
-            }
-            if conn.down.len() == before {
-                return Ok(());
-            }
-            gateway.hub.wrote(id, conn.down.len() - before, now);
-        }
     }
 }

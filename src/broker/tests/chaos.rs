@@ -1,17 +1,57 @@
 //! Any command in any order: peers decide what the broker hears, so nothing that they say may end it or upset its accounts.
 //!
-//! Six connections send commands with few names, so that most of them meet something. After each turn the broker's accounts are
-//! compared with a full scan and with the store. `TIDEGATE_SEED` repeats one run, `TIDEGATE_CHAOS_SEEDS` sets how many there are.
+//! Six connections send commands with few names, so that most of them meet something, while an operator empties, moves and ends
+//! queues, ends sessions and changes the rules, and the disk fills up. After each turn the broker's accounts are compared with a
+//! full scan and with the store. `TIDEGATE_SEED` repeats one run, `TIDEGATE_CHAOS_SEEDS` sets how many there are.
+
+use std::sync::Arc;
 
 use super::queues::{QUEUE, consumer};
 use super::*;
+use crate::access::RuleSet;
+use crate::broker::AccessRules;
+use crate::limits::{DEAD_LETTERS, Overflow, QueueDef, QueueLimits};
+use crate::store::contract::Capacity;
 use crate::store::tests_support::Random;
 
 const CLIENTS: u64 = 6;
 const STEPS: usize = 400;
-const TOPICS: [&str; 5] = ["a/b", "a/c", QUEUE, "$queue/other", "a"];
+const TOPICS: [&str; 6] = ["a/b", "a/c", QUEUE, "$queue/other", "$queue/tight", "a"];
 const FILTERS: [&str; 8] =
     ["a/#", "a/b", "+/c", "#", QUEUE, "$share/g/a/#", "$share/g/$queue/other", "$share/h/a/b"];
+
+const QUEUE_NAMES: [&str; 4] = ["jobs", "other", "tight", DEAD_LETTERS];
+
+/// Wants messages whose size divided by three leaves this.
+#[derive(Debug)]
+struct Sized(u32);
+
+impl Selector for Sized {
+    fn wants(&self, message: &Message, _: u32) -> bool {
+        message.size() % 3 == self.0
+    }
+}
+
+/// What is known of the queues, so that overflow, dead letters and their absence all come to pass.
+fn queue_defs() -> Vec<QueueDef> {
+    let tight = QueueLimits { messages_max: Some(5), bytes_max: None, overflow: Overflow::Reject };
+    vec![
+        QueueDef {
+            name: "jobs".into(),
+            redeliveries_max: Some(2),
+            dead_letter_expired: true,
+            ..QueueDef::default()
+        },
+        QueueDef {
+            name: "tight".into(),
+            bind: vec!["a/+".into()],
+            limits: QueueLimits { overflow: Overflow::DropHead, ..tight },
+            dead_letter: None,
+            ..QueueDef::default()
+        },
+        QueueDef { name: DEAD_LETTERS.into(), limits: tight, ..QueueDef::default() },
+    ]
+}
 
 struct Chaos {
     rig: Rig,
@@ -56,13 +96,20 @@ impl Chaos {
 
     fn consume(&mut self) -> ClientCommand {
         let name = self.random.below(3) as u32;
-        let queue = self.one_of(&[QUEUE, "$queue/other", "$queue/dead-letters"]);
+        let queue = self.one_of(&[QUEUE, "$queue/other", "$queue/tight", "$queue/dead-letters"]);
+        let selector = if self.random.chance(3) {
+            let rest = self.random.below(3) as u32;
+            Some(Arc::new(Sized(rest)) as Arc<dyn Selector>)
+        } else {
+            None
+        };
         ClientCommand::Consume(Box::new(ConsumeRequest {
             queue: queue.into(),
             messages_max: self.one_of(&[1, 3, 100]),
             priority: self.one_of(&[0, 0, 5, -1]),
             exclusive: self.random.chance(8),
-            browse: self.random.chance(5),
+            browse: self.random.chance(4),
+            selector,
             ..consumer(name)
         }))
     }
@@ -112,7 +159,8 @@ impl Chaos {
                 consumer: ConsumerId(self.random.below(3) as u32),
                 requeue: self.random.chance(2),
             },
-            15 => ClientCommand::Sync { tag },
+            15 if self.random.chance(2) => ClientCommand::Sync { tag },
+            15 => ClientCommand::DeadLetter { delivery: self.delivery(), message: self.message() },
             _ => self.transaction(),
         }
     }
@@ -145,6 +193,33 @@ impl Chaos {
         self.seen.drain(..surplus);
     }
 
+    /// What operators do, and what happens to the disk.
+    fn operate(&mut self, client: usize) {
+        let (name, other) = (self.one_of(&QUEUE_NAMES), self.one_of(&QUEUE_NAMES));
+        let to = if self.random.chance(3) { None } else { Some(other) };
+        let now = self.rig.now();
+        let broker = &mut self.rig.broker;
+        match self.random.below(12) {
+            0 | 1 => drop(broker.purge_some(name, now)),
+            2..=4 => drop(broker.move_some(name, to, now)),
+            5 => drop(broker.peek(name, 5, now)),
+            6 => drop(broker.delete_queue(name)),
+            7 => drop(broker.disconnect_client(&format!("c{client}"), now)),
+            8 => drop(broker.delete_session(&format!("c{client}"), now)),
+            9 => drop(broker.decide("x", self.random.chance(2), now)),
+            10 => {
+                let full = if self.random.chance(2) { Capacity::Full } else { Capacity::Free };
+                broker.store_event(StoreEvent::Capacity(full), now);
+            }
+            _ => {
+                let rules = self.random.chance(2).then_some("allow all a/#\nallow read $queue/#\n");
+                let rules = rules.map(|text| Arc::new(RuleSet::parse("acl", text, false).unwrap()));
+                broker.set_access(AccessRules { rules, owned_sessions: false }, now);
+            }
+        }
+        self.rig.turn();
+    }
+
     fn step(&mut self) {
         let client = self.random.below(CLIENTS) as usize;
         match (self.conns[client], self.random.below(100)) {
@@ -155,6 +230,7 @@ impl Chaos {
             (_, 1..=3) => self.rig.advance_secs(1),
             (_, 4..=8) => self.rig.auto = !self.rig.auto,
             (_, 9..=12) => self.rig.settle_store(),
+            (_, 41..=44) => self.operate(client),
             (None, _) => self.connect(client),
             (Some(conn), 13..=15) => {
                 self.conns[client] = None;
@@ -180,6 +256,8 @@ fn run(seed: u64) {
     let limits = Limits {
         hold_millis: if random.chance(2) { 50 } else { 0 },
         queue_window_bytes_max: if random.chance(2) { 2 << 10 } else { 256 << 10 },
+        queue_defs: queue_defs(),
+        prepared_timeout_secs: random.chance(2).then_some(20),
         ..Limits::default()
     };
     let conns = vec![None; CLIENTS as usize];
