@@ -37,8 +37,9 @@ impl Hub {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Mono> {
         let mine = self.deadlines.peek().map(|Reverse((at, _))| *at);
-        let places = self.places.next_end();
-        [mine, self.broker.next_deadline(), self.logins.next_end(), places].into_iter().flatten().min()
+        let logins = [self.logins.next_end(), self.logins.next_renewal_end()];
+        let others = [self.broker.next_deadline(), self.places.next_end()];
+        [mine].into_iter().chain(logins).chain(others).flatten().min()
     }
 
     /// Time has passed.
@@ -52,6 +53,7 @@ impl Hub {
             }
         }
         self.end_expired_logins(now);
+        self.end_stale_renewals(now);
         self.end_overdue_places(now);
         self.broker.tick(now);
         self.finish_turn(now);
