@@ -40,6 +40,9 @@ pub const CONNECTION_BYTES: u64 = 2048;
 /// Memory of a session in bytes, its queue's messages and its subscriptions apart.
 pub const SESSION_BYTES: u64 = 1280;
 
+/// The part of the read buffers that is left to packets that need no place, see `net::hub::large`.
+pub const SMALL_PACKETS_PART: u64 = 4;
+
 /// What is to be known of a named queue, or of all whose name matches a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueDef {
@@ -244,6 +247,12 @@ impl Limits {
         self.memory_parts().iter().map(|(_, bytes)| bytes).sum()
     }
 
+    /// One large packet may leave less than a quarter of the read buffers to smaller ones; those get a quarter all the same.
+    fn read_buffers_memory_max(&self) -> u64 {
+        let beside = u64::from(self.packet_bytes_max) + self.read_buffers_bytes_max / SMALL_PACKETS_PART;
+        self.read_buffers_bytes_max.max(beside)
+    }
+
     /// The parts of [`memory_worst_case`](Self::memory_worst_case) with the names of their keys.
     #[must_use]
     pub fn memory_parts(&self) -> [(&'static str, u64); 12] {
@@ -256,7 +265,7 @@ impl Limits {
             ("queue windows", self.queue_memory_bytes_max),
             ("transactions", self.transactions_bytes_max),
             ("outboxes", self.outboxes_bytes_max),
-            ("read buffers", self.read_buffers_bytes_max),
+            ("read buffers", self.read_buffers_memory_max()),
             ("waiting for the store", self.store_queue_bytes_max),
             ("write-ahead ring (its messages)", self.ring_bytes * 2),
             ("store page cache", self.store_cache_bytes),

@@ -221,6 +221,23 @@ impl Message {
         }))
     }
 
+    /// As [`new`](Self::new), but shares `whole` where the topic lies in it and a large payload makes up most of it.
+    #[must_use]
+    pub fn within(whole: Option<&Bytes>, topic: &str, payload: &[u8], head: MessageHead) -> Self {
+        let place = |part: &[u8], whole: &Bytes| {
+            let at = (part.as_ptr() as usize).checked_sub(whole.as_ptr() as usize)?;
+            (at + part.len() <= whole.len()).then_some(at)
+        };
+        if let Some(whole) = whole.filter(|whole| payload.len() >= whole.len() / 2)
+            && payload.len() >= SHARE_BYTES_MIN
+            && let (Some(topic_at), Some(payload_at)) =
+                (place(topic.as_bytes(), whole), place(payload, whole))
+        {
+            return Self::from_parts(whole.clone(), topic_at, topic.len(), payload_at, payload.len(), head);
+        }
+        Self::new(topic, payload, head)
+    }
+
     /// The same topic and payload, shared, with another head.
     #[must_use]
     pub fn with_head(&self, head: MessageHead) -> Self {

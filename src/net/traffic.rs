@@ -44,4 +44,7 @@ pub struct Traffic {
     pub dropped_at_port: u64,
     /// Connections ended because partly received packets took too much memory.
     pub read_buffer_limit: u64,
+    /// Large packets whose connection had to wait until others were done with theirs.
+    #[serde(default)]
+    pub large_packets_held_back: u64,
 }

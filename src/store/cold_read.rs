@@ -1,7 +1,8 @@
 //! Reads pages of messages from the cold tier, keeping the last few segments decoded: a queue that is drained in small pages
 //! reads each of its segments about once.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use redb::{ReadOnlyTable, ReadTransaction, ReadableDatabase};
@@ -26,6 +27,9 @@ const MESSAGE_BYTES_MAX: usize = 256 << 20;
 
 /// Packs of shared messages that are kept: each takes at most 65,000 bytes.
 const PACKS_KEPT: usize = 8;
+
+/// Large shared messages that are found again while somebody still has their bytes, an outbox perhaps.
+const LARGE_FOUND_MAX: usize = 64;
 
 /// What is wanted of a queue's cold messages.
 #[derive(Debug)]
@@ -57,6 +61,8 @@ struct Kept {
 pub struct ColdReader {
     kept: Vec<Kept>,
     packs: Vec<(u64, Bytes)>,
+    /// By their packs, the latest last: consumers of one large message share one copy of it.
+    large: VecDeque<(u64, Weak<Vec<u8>>)>,
 }
 
 /// A decoded segment and where the next one may begin.
@@ -171,7 +177,10 @@ impl ColdReader {
             StoredBody::Inline(message) => Ok(Some(message.clone())),
             StoredBody::Chunked(len) => {
                 let record = read_chunks(open(database, tables)?, queue, entry.seq, *len)?;
-                Ok(record.and_then(|record| Message::decode(&record).ok()))
+                Ok(record.and_then(|record| Message::decode(&record.into()).ok()))
+            }
+            StoredBody::Shared(place) if place.len as usize > VALUE_BYTES_MAX => {
+                self.large_body(database, tables, place)
             }
             StoredBody::Shared(place) => {
                 let pack = self.pack(database, tables, place)?;
@@ -185,6 +194,33 @@ impl ColdReader {
         }
     }
 
+    /// A large message, which has a pack of its own.
+    fn large_body(
+        &mut self,
+        database: &redb::Database,
+        tables: &mut Option<Tables>,
+        place: &Place,
+    ) -> Result<Option<Message>, StoreError> {
+        let known = self.large.iter().find(|(pack, _)| *pack == place.pack);
+        let record = match known.and_then(|(_, record)| record.upgrade()) {
+            Some(record) => record,
+            None => {
+                let len = u64::from(place.len);
+                let Some(record) = read_chunks(open(database, tables)?, PACKS, place.pack, len)? else {
+                    return Ok(None);
+                };
+                let record = Arc::new(record);
+                self.large.retain(|(pack, record)| *pack != place.pack && record.strong_count() > 0);
+                if self.large.len() >= LARGE_FOUND_MAX {
+                    self.large.pop_front();
+                }
+                self.large.push_back((place.pack, Arc::downgrade(&record)));
+                record
+            }
+        };
+        Ok(Message::decode(&Bytes::from_owner(Owner(record))).ok())
+    }
+
     fn pack(
         &mut self,
         database: &redb::Database,
@@ -196,17 +232,25 @@ impl ColdReader {
             return Ok(self.packs.last().map(|(_, pack)| pack.clone()));
         }
         let tables = open(database, tables)?;
-        let large = place.len as usize > VALUE_BYTES_MAX;
         let row = tables.share.get(place.pack).map_err(redb_error("read"))?;
         let Some((_, bytes)) = row.and_then(|row| decode_share(row.value())) else { return Ok(None) };
-        let pack = read_chunks(tables, PACKS, place.pack, bytes)?;
-        if let Some(pack) = pack.as_ref().filter(|_| !large) {
+        let pack = read_chunks(tables, PACKS, place.pack, bytes)?.map(Bytes::from);
+        if let Some(pack) = &pack {
             if self.packs.len() >= PACKS_KEPT {
                 self.packs.remove(0);
             }
             self.packs.push((place.pack, pack.clone()));
         }
         Ok(pack)
+    }
+}
+
+/// Keeps a record's bytes for everybody who has a part of them.
+struct Owner(Arc<Vec<u8>>);
+
+impl AsRef<[u8]> for Owner {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
     }
 }
 
@@ -261,7 +305,12 @@ fn is_settled(runs: &mut &[(Seq, Seq)], seq: Seq) -> bool {
 }
 
 /// The `len` bytes in the chunks of one large message or pack; `None` when they are not there.
-fn read_chunks(tables: &Tables, queue: QueueId, number: u64, len: u64) -> Result<Option<Bytes>, StoreError> {
+fn read_chunks(
+    tables: &Tables,
+    queue: QueueId,
+    number: u64,
+    len: u64,
+) -> Result<Option<Vec<u8>>, StoreError> {
     let (from, to) = (chunk_key(queue, number, 0), chunk_key(queue, number, u32::MAX));
     let mut record = Vec::new();
     for item in tables.body.range::<&[u8; 16]>(&from..=&to).map_err(redb_error("read"))? {
@@ -271,5 +320,5 @@ fn read_chunks(tables: &Tables, queue: QueueId, number: u64, len: u64) -> Result
         }
         record.extend_from_slice(chunk.value());
     }
-    Ok((record.len() as u64 == len).then(|| Bytes::from(record)))
+    Ok((record.len() as u64 == len).then_some(record))
 }

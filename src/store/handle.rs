@@ -22,7 +22,7 @@ use crate::limits::Limits;
 /// Damaged files that are kept beside the store, beyond which opening fails instead of making one more.
 const SET_ASIDE_MAX: u32 = 100;
 
-/// Pause of a checkpoint after each 128 KiB.
+/// Pause of a checkpoint after each step of its trickle.
 const TRICKLE_PAUSE: Duration = Duration::from_millis(1);
 
 /// How to open a store.

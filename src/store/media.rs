@@ -6,7 +6,9 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::fs::FallocateFlags;
 
@@ -49,6 +51,11 @@ pub trait Media: Debug + Send + Sync + 'static {
     /// # Errors
     /// It is then unknown what is durable.
     fn sync_data(&self) -> io::Result<()>;
+
+    /// How long the longest [`sync_data`](Self::sync_data) took since this was last asked; `None`: nobody measures it.
+    fn longest_sync(&self) -> Option<Duration> {
+        None
+    }
 
     /// Cuts or extends (with zeroes, without using space) the file.
     ///
@@ -93,6 +100,7 @@ pub struct RealFile {
     file: File,
     /// The same file past the page cache; `None` where the file system does not offer that.
     direct: Mutex<Option<Direct>>,
+    longest_sync_micros: AtomicU64,
 }
 
 /// Alignment of memory, offset and length that direct writes need.
@@ -158,7 +166,10 @@ impl RealFile {
 
     fn lock(file: File, path: &Path) -> Result<Self, StoreError> {
         match file.try_lock() {
-            Ok(()) => Ok(Self { file, direct: Mutex::new(Direct::open(path)) }),
+            Ok(()) => {
+                let direct = Mutex::new(Direct::open(path));
+                Ok(Self { file, direct, longest_sync_micros: AtomicU64::new(0) })
+            }
             Err(TryLockError::WouldBlock) => Err(StoreError::InUse { path: path.to_owned() }),
             Err(TryLockError::Error(source)) => Err(StoreError::Io { what: "lock its file", source }),
         }
@@ -193,7 +204,15 @@ impl Media for RealFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.file.sync_data()
+        let begun = Instant::now();
+        let result = self.file.sync_data();
+        let micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.longest_sync_micros.fetch_max(micros, Ordering::Relaxed);
+        result
+    }
+
+    fn longest_sync(&self) -> Option<Duration> {
+        Some(Duration::from_micros(self.longest_sync_micros.swap(0, Ordering::Relaxed)))
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {

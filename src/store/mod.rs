@@ -12,6 +12,7 @@ mod cold_read;
 mod cold_write;
 mod counters;
 mod error;
+mod frame;
 mod handle;
 mod hot;
 mod hot_queue;

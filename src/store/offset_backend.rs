@@ -3,8 +3,9 @@
 //! Beside moving offsets it does three things. It keeps **copies of redb's page 0**: both of redb's commit slots are in that
 //! page, and a power cut that tears it while it is written would lose the database. Before each write that changes page 0, unless
 //! the newest copy holds its present content, the page as it is goes to the older of two slots (page, then a trailer block with
-//! magic, sequence and CRC), synced; a write that changes nothing is left out. It **trickles**: after every 128 KiB it syncs and pauses, so that a
-//! checkpoint does not pile up a burst in front of the ring's next commit. It **writes no page twice**: redb takes pages that its
+//! magic, sequence and CRC), synced; a write that changes nothing is left out. It **trickles**: after every step it syncs and pauses, so that a
+//! checkpoint does not pile up a burst in front of the ring's next commit. A step is 128 KiB, and more on a disk that syncs so fast that
+//! no commit notices: each sync that makes a file grow costs about 24 KiB of the file system's journal. It **writes no page twice**: redb takes pages that its
 //! small write buffer had to let go back into it to compute their checksums, and writes them again as they are; such a page is
 //! compared with what is there and left alone. And when the disk is full it has the ballast of [`Space`] to draw on.
 
@@ -25,7 +26,13 @@ use super::space::Space;
 
 const PAGE: usize = BLOCK_BYTES as usize;
 const COPY_MAGIC: &[u8; 8] = b"tg-page0";
+/// The smallest step of the trickle.
 pub(super) const TRICKLE_BYTES: u64 = 128 << 10;
+/// The largest one.
+const TRICKLE_BYTES_MAX: u64 = 2 << 20;
+/// After a sync of anybody that took longer the step is halved, if all took less than half of this it is doubled: a commit may have to
+/// wait for a step.
+const TRICKLE_SYNC_MAX: Duration = Duration::from_millis(10);
 /// Pages from this size on are compared before they are written again.
 const COMPARED_BYTES_MIN: usize = 16 << 10;
 /// Pages of one commit whose places are remembered for that.
@@ -42,6 +49,8 @@ pub struct Region {
     /// Where large pages were written since the last commit.
     written: Mutex<HashSet<u64>>,
     unsynced: AtomicU64,
+    /// The trickle's present step.
+    step: AtomicU64,
     /// Sync and pause now and then while writing.
     pub trickle: AtomicBool,
     /// Length of the pause.
@@ -86,6 +95,7 @@ impl Region {
             header: Mutex::new(HeaderPage { page, copied, sequence }),
             written: Mutex::default(),
             unsynced: AtomicU64::new(0),
+            step: AtomicU64::new(TRICKLE_BYTES),
             trickle: AtomicBool::new(false),
             pause,
         })
@@ -162,6 +172,31 @@ impl Region {
         self.unsynced.store(0, Ordering::Relaxed);
         add(&self.counters.cold_syncs, 1);
         self.media.sync_data()
+    }
+
+    /// Syncs and pauses once a step was written, and chooses the next one's size by how long that took.
+    fn trickle(&self, unsynced: u64) -> io::Result<()> {
+        let step = self.step.load(Ordering::Relaxed);
+        if unsynced < step || !self.trickle.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.sync()?;
+        if let Some(took) = self.media.longest_sync() {
+            self.step.store(next_step(step, took), Ordering::Relaxed);
+        }
+        std::thread::sleep(self.pause);
+        Ok(())
+    }
+}
+
+/// The step that follows one in whose time the longest sync took so long: a commit's sync may have written what the step had left.
+fn next_step(step: u64, took: Duration) -> u64 {
+    if took > TRICKLE_SYNC_MAX {
+        (step / 2).max(TRICKLE_BYTES)
+    } else if took < TRICKLE_SYNC_MAX / 2 {
+        (step * 2).min(TRICKLE_BYTES_MAX)
+    } else {
+        step
     }
 }
 
@@ -245,11 +280,7 @@ impl StorageBackend for OffsetBackend {
         let len = data.len() as u64;
         add(&region.counters.cold_bytes, len);
         let unsynced = region.unsynced.fetch_add(len, Ordering::Relaxed) + len;
-        if unsynced >= TRICKLE_BYTES && region.trickle.load(Ordering::Relaxed) {
-            region.sync()?;
-            std::thread::sleep(region.pause);
-        }
-        Ok(())
+        region.trickle(unsynced)
     }
 
     // The store holds a lock on the whole file before redb sees it, and for longer: redb's own locks always succeed.
@@ -302,6 +333,20 @@ mod tests {
         let space = Space::new(media.clone(), &superblock, None, 0);
         let region = Region::new(media.clone(), base, space, Arc::default(), Duration::ZERO).unwrap();
         (region, media, base)
+    }
+
+    #[test]
+    fn a_step_of_the_trickle_grows_on_a_fast_disk_and_shrinks_on_a_slow_one() {
+        let ms = Duration::from_millis;
+        let mut step = TRICKLE_BYTES;
+        for took in [1, 1, 7, 1, 1, 1] {
+            step = next_step(step, ms(took));
+        }
+        assert_eq!(step, TRICKLE_BYTES_MAX);
+        for took in [11, 30, 200, 30, 30] {
+            step = next_step(step, ms(took));
+        }
+        assert_eq!(step, TRICKLE_BYTES);
     }
 
     #[test]

@@ -17,6 +17,7 @@ use bytes::Bytes;
 use hashbrown::HashMap;
 
 use super::contract::{Batch, Op, QueueId, Seq, Space, Target, Targets};
+use super::frame::{BODY_BYTES_MIN, Frame, FrameMark};
 use super::layout::{BLOCK_BYTES, le32, le64};
 use crate::message::{BadRecord, DeliveryOptions, Message};
 use crate::time::Wall;
@@ -45,10 +46,10 @@ pub fn frame_bytes(body: usize) -> u64 {
     ((HEADER_BYTES + body) as u64).next_multiple_of(BLOCK_BYTES)
 }
 
-/// Builds one record at a time in a buffer that is used again and again.
+/// Builds one record at a time in a buffer that is used again and again. Large payloads are not copied into it.
 #[derive(Debug)]
 pub struct Encoder {
-    buffer: Vec<u8>,
+    frame: Frame,
     /// Next sequence number of each queue that the record has enqueued to.
     next: HashMap<QueueId, Seq>,
     /// The same for the queue used last: most records have long runs of one queue.
@@ -60,14 +61,14 @@ pub struct Encoder {
 /// A state of an [`Encoder`] to return to.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark {
-    len: usize,
+    frame: FrameMark,
     enqueues: bool,
 }
 
 impl Default for Encoder {
     fn default() -> Self {
         Self {
-            buffer: vec![0; HEADER_BYTES],
+            frame: Frame::starting_with(vec![0; HEADER_BYTES]),
             next: HashMap::new(),
             latest: None,
             wall: None,
@@ -80,7 +81,7 @@ impl Encoder {
     /// Nothing was added yet.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.buffer.len() == HEADER_BYTES
+        self.frame.buffer.len() == HEADER_BYTES
     }
 
     /// Some operation is an enqueue.
@@ -92,25 +93,25 @@ impl Encoder {
     /// Bytes that the record takes in the ring.
     #[must_use]
     pub fn frame_bytes(&self) -> u64 {
-        frame_bytes(self.buffer.len() - HEADER_BYTES)
+        frame_bytes(self.frame.len() - HEADER_BYTES)
     }
 
     /// Here [`rewind`](Self::rewind) returns to.
     #[must_use]
     pub fn mark(&self) -> Mark {
-        Mark { len: self.buffer.len(), enqueues: self.enqueues }
+        Mark { frame: self.frame.mark(), enqueues: self.enqueues }
     }
 
     /// Takes back what was added since `mark`. Nothing may be added before the next [`clear`](Self::clear): what the record
     /// knows of its queues is not taken back.
     pub fn rewind(&mut self, mark: Mark) {
-        self.buffer.truncate(mark.len);
+        self.frame.rewind(mark.frame);
         self.enqueues = mark.enqueues;
     }
 
     /// Begins the next record.
     pub fn clear(&mut self) {
-        self.buffer.truncate(HEADER_BYTES);
+        self.frame.clear(HEADER_BYTES);
         self.next.clear();
         self.latest = None;
         self.wall = None;
@@ -119,15 +120,15 @@ impl Encoder {
 
     /// Gives back memory that one large record took, down to `bytes`.
     pub fn shrink(&mut self, bytes: usize) {
-        self.buffer.shrink_to(bytes);
+        self.frame.buffer.shrink_to(bytes);
     }
 
     /// Adds all operations of a batch.
     pub fn add(&mut self, batch: &Batch) {
         if self.wall.is_none_or(|wall| wall < batch.wall) {
             self.wall = Some(batch.wall);
-            self.buffer.push(WALL);
-            put_varint(&mut self.buffer, batch.wall.0);
+            self.frame.buffer.push(WALL);
+            put_varint(&mut self.frame.buffer, batch.wall.0);
         }
         for op in &batch.ops {
             self.add_op(op);
@@ -138,28 +139,28 @@ impl Encoder {
         match op {
             Op::Enqueue { message, targets } => self.add_enqueue(message, targets),
             Op::Settle { queue, first, count, bytes } => {
-                self.buffer.push(SETTLE);
+                self.frame.buffer.push(SETTLE);
                 for number in [u64::from(queue.0), *first, *count, *bytes] {
-                    put_varint(&mut self.buffer, number);
+                    put_varint(&mut self.frame.buffer, number);
                 }
             }
             Op::CreateQueue { queue } => self.add_queue(CREATE_QUEUE, *queue),
             Op::DeleteQueue { queue } => self.add_queue(DELETE_QUEUE, *queue),
             Op::Put { space, key, value } => {
-                self.buffer.extend_from_slice(&[PUT, *space as u8]);
-                put_bytes(&mut self.buffer, key);
-                put_bytes(&mut self.buffer, value);
+                self.frame.buffer.extend_from_slice(&[PUT, *space as u8]);
+                put_bytes(&mut self.frame.buffer, key);
+                put_bytes(&mut self.frame.buffer, value);
             }
             Op::Delete { space, key } => {
-                self.buffer.extend_from_slice(&[DELETE, *space as u8]);
-                put_bytes(&mut self.buffer, key);
+                self.frame.buffer.extend_from_slice(&[DELETE, *space as u8]);
+                put_bytes(&mut self.frame.buffer, key);
             }
         }
     }
 
     fn add_queue(&mut self, tag: u8, queue: QueueId) {
-        self.buffer.push(tag);
-        put_varint(&mut self.buffer, u64::from(queue.0));
+        self.frame.buffer.push(tag);
+        put_varint(&mut self.frame.buffer, u64::from(queue.0));
     }
 
     fn add_enqueue(&mut self, message: &Message, targets: &Targets) {
@@ -170,24 +171,34 @@ impl Encoder {
             self.latest = expected.map(|seq| (target.queue, seq));
             if let Some(seq) = expected.filter(|seq| *seq != target.seq) {
                 assert!(seq < target.seq, "a queue's numbers rise");
-                self.buffer.push(SKIP);
-                put_varint(&mut self.buffer, u64::from(target.queue.0));
-                put_varint(&mut self.buffer, target.seq);
+                self.frame.buffer.push(SKIP);
+                put_varint(&mut self.frame.buffer, u64::from(target.queue.0));
+                put_varint(&mut self.frame.buffer, target.seq);
                 self.latest = Some((target.queue, target.seq));
             }
         }
-        self.buffer.push(ENQUEUE);
-        put_varint(&mut self.buffer, targets.len() as u64);
+        self.frame.buffer.push(ENQUEUE);
+        put_varint(&mut self.frame.buffer, targets.len() as u64);
         for target in targets {
-            put_varint(&mut self.buffer, u64::from(target.queue.0));
+            put_varint(&mut self.frame.buffer, u64::from(target.queue.0));
             if self.expected(target.queue).is_none() {
-                put_varint(&mut self.buffer, target.seq);
+                put_varint(&mut self.frame.buffer, target.seq);
             }
             self.latest = Some((target.queue, target.seq + 1));
-            target.options.encode(&mut self.buffer);
+            target.options.encode(&mut self.frame.buffer);
         }
-        put_varint(&mut self.buffer, u64::from(message.size()));
-        message.encode(&mut self.buffer);
+        put_varint(&mut self.frame.buffer, u64::from(message.size()));
+        if message.payload().len() < BODY_BYTES_MIN {
+            return message.encode(&mut self.frame.buffer);
+        }
+        let before = self.frame.len();
+        message.encode_head(&mut self.frame.buffer);
+        self.frame.push_body(message.payload_shared());
+        assert_eq!(
+            self.frame.len() - before,
+            message.size() as usize,
+            "a record is as long as it was counted"
+        );
     }
 
     /// The queue's next number, if the record has one. Afterwards `latest` is free to be set.
@@ -201,26 +212,28 @@ impl Encoder {
     }
 
     /// Completes the frame with its header and padding; it is what the ring writes.
-    pub fn finish(&mut self, salt: u64, lsn: Lsn, epoch: u64) -> &[u8] {
-        let body = self.buffer.len() - HEADER_BYTES;
+    pub fn finish(&mut self, salt: u64, lsn: Lsn, epoch: u64) -> &Frame {
+        let body = self.frame.len() - HEADER_BYTES;
         let body_len = u32::try_from(body).expect("the ring is smaller than 4 GiB");
-        self.buffer[..4].copy_from_slice(&MAGIC.to_le_bytes());
-        self.buffer[4..8].fill(0);
-        self.buffer[8..16].copy_from_slice(&lsn.to_le_bytes());
-        self.buffer[16..24].copy_from_slice(&epoch.to_le_bytes());
-        self.buffer[24..28].copy_from_slice(&body_len.to_le_bytes());
-        self.buffer[28..32].fill(0);
-        let crc = frame_crc(salt, &self.buffer);
-        self.buffer[4..8].copy_from_slice(&crc.to_le_bytes());
+        let header = &mut self.frame.buffer[..HEADER_BYTES];
+        header[..4].copy_from_slice(&MAGIC.to_le_bytes());
+        header[4..8].fill(0);
+        header[8..16].copy_from_slice(&lsn.to_le_bytes());
+        header[16..24].copy_from_slice(&epoch.to_le_bytes());
+        header[24..28].copy_from_slice(&body_len.to_le_bytes());
+        header[28..].fill(0);
+        let crc = frame_crc(salt, self.frame.pieces());
+        self.frame.buffer[4..8].copy_from_slice(&crc.to_le_bytes());
         let padded = usize::try_from(frame_bytes(body)).expect("the ring fits in memory");
-        self.buffer.resize(padded, 0);
-        &self.buffer
+        let padding = padded - self.frame.len();
+        self.frame.buffer.resize(self.frame.buffer.len() + padding, 0);
+        &self.frame
     }
 }
 
 /// Checksum of a frame whose `crc` field is zero.
-fn frame_crc(salt: u64, frame: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&salt.to_le_bytes()), frame)
+fn frame_crc<'a>(salt: u64, pieces: impl Iterator<Item = &'a [u8]>) -> u32 {
+    pieces.fold(crc32c::crc32c(&salt.to_le_bytes()), crc32c::crc32c_append)
 }
 
 /// A frame's header, not yet believed.
@@ -245,7 +258,7 @@ impl Header {
     pub fn is_sound(frame: &mut [u8], salt: u64) -> bool {
         let stored = le32(&frame[4..]);
         frame[4..8].fill(0);
-        frame_crc(salt, frame) == stored
+        frame_crc(salt, std::iter::once(&*frame)) == stored
     }
 }
 
@@ -393,7 +406,7 @@ mod tests {
     fn all_operations_round_trip_and_a_cut_body_never_panics() {
         let mut encoder = Encoder::default();
         encoder.add(&batch(sample()));
-        let body = encoder.buffer[HEADER_BYTES..].to_vec();
+        let body = encoder.frame.buffer[HEADER_BYTES..].to_vec();
         // One item for the time, one for the numbers left out.
         assert_eq!(decode(&body).unwrap().len(), sample().len() + 2);
         // Encoded again, what was decoded gives the same bytes: nothing was lost.
@@ -405,7 +418,7 @@ mod tests {
         })
         .unwrap();
         again.add(&batch(ops));
-        assert_eq!(again.buffer[HEADER_BYTES..], body);
+        assert_eq!(again.frame.buffer[HEADER_BYTES..], body);
         for n in 0..body.len() {
             let _ = decode(&body[..n]);
         }
@@ -415,7 +428,7 @@ mod tests {
     fn a_frame_counts_only_at_its_place_with_its_salt_and_whole() {
         let mut encoder = Encoder::default();
         encoder.add(&batch(sample()));
-        let frame = encoder.finish(77, 8192, 3).to_vec();
+        let frame = encoder.finish(77, 8192, 3).pieces().collect::<Vec<_>>().concat();
         assert!((frame.len() as u64).is_multiple_of(BLOCK_BYTES));
         assert!(Header::parse(&frame, 4096).is_none());
         let header = Header::parse(&frame, 8192).unwrap();
@@ -431,13 +444,39 @@ mod tests {
     }
 
     #[test]
+    fn a_large_body_is_framed_as_if_it_were_copied() {
+        let large = |n: u64| enqueue(1, n, numbered(n, 200_000));
+        let mut encoder = Encoder::default();
+        encoder.add(&batch(vec![large(1), settle(1, 1, 1, 200_000)]));
+        let mark = encoder.mark();
+        encoder.add(&batch(vec![large(2)]));
+        encoder.rewind(mark);
+        assert!(encoder.frame.buffer.len() < 1000, "the body is not in the buffer");
+        let frame = encoder.finish(77, 8192, 3).pieces().collect::<Vec<_>>().concat();
+        assert!((frame.len() as u64).is_multiple_of(BLOCK_BYTES));
+        let header = Header::parse(&frame, 8192).unwrap();
+        let used = HEADER_BYTES + header.body;
+        assert!(Header::is_sound(&mut frame[..used].to_vec(), 77));
+        let mut ops = vec![];
+        decode_body::<BadRecord>(&Bytes::copy_from_slice(&frame[HEADER_BYTES..used]), |item| {
+            ops.extend(if let Item::Op(op) = item { Some(op) } else { None });
+            Ok(())
+        })
+        .unwrap();
+        let Op::Enqueue { message, .. } = &ops[0] else { panic!("{:?}", ops.len()) };
+        assert!(message.payload() == numbered(1, 200_000).payload() && ops.len() == 2);
+        encoder.clear();
+        assert!(encoder.is_empty());
+    }
+
+    #[test]
     fn rewinding_takes_back_exactly_the_last_batch() {
         let mut encoder = Encoder::default();
         encoder.add(&batch(vec![settle(1, 1, 1, 1)]));
-        let (mark, before) = (encoder.mark(), encoder.buffer.clone());
+        let (mark, before) = (encoder.mark(), encoder.frame.buffer.clone());
         encoder.add(&batch(sample()));
         assert!(encoder.has_enqueues());
         encoder.rewind(mark);
-        assert!(!encoder.has_enqueues() && encoder.buffer == before);
+        assert!(!encoder.has_enqueues() && encoder.frame.buffer == before);
     }
 }

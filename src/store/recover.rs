@@ -39,7 +39,7 @@ pub struct Settings {
     pub disk_reserve_bytes: u64,
     /// Batches that may wait for the writer.
     pub queue_bytes_max: u64,
-    /// How long a checkpoint pauses after each 128 KiB.
+    /// How long a checkpoint pauses after each step of its trickle.
     pub pause: Duration,
     /// Part of the checksums of a new file.
     pub salt: u64,

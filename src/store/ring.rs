@@ -107,13 +107,12 @@ impl Ring {
         let frame = encoder.finish(self.salt, self.head, self.epoch);
         let len = frame.len() as u64;
         assert!(len <= self.size - self.used(), "room was checked before");
-        let place = self.head % self.size;
-        let first = len.min(self.size - place);
-        let (front, back) = frame.split_at(usize::try_from(first).expect("a part of a buffer"));
-        self.media.append_at(RING_AT + place, front)?;
-        if !back.is_empty() {
-            self.media.append_at(RING_AT, back)?;
-        }
+        let mut at = self.head;
+        frame.write_out(|run| {
+            self.write(at, run)?;
+            at += run.len() as u64;
+            io::Result::Ok(())
+        })?;
         self.media.sync_data()?;
         self.marks.push_back(Point { lsn: self.head, epoch: self.epoch });
         self.head += len;
@@ -192,6 +191,14 @@ impl Ring {
             return Ok(None);
         }
         Ok(Some((header.epoch, Bytes::from(frame).slice(HEADER_BYTES..))))
+    }
+
+    fn write(&self, lsn: Lsn, run: &[u8]) -> io::Result<()> {
+        let place = lsn % self.size;
+        let first = usize::try_from(self.size - place).map_or(run.len(), |n| n.min(run.len()));
+        let (front, back) = run.split_at(first);
+        self.media.append_at(RING_AT + place, front)?;
+        if back.is_empty() { Ok(()) } else { self.media.append_at(RING_AT, back) }
     }
 
     fn read(&self, lsn: Lsn, buf: &mut [u8]) -> io::Result<()> {

@@ -4,7 +4,8 @@
 //! squeezed segment   1 u8 | plain length varint | LZ4 block
 //! plain segment      begins with 0: no message is settled before the first one of a segment
 //! ```
-//! A segment is squeezed if that saves at least an eighth of it. Its plain form is never longer than [`VALUE_BYTES_MAX`], so a
+//! A segment is squeezed if that saves at least a sixteenth of it: what every message has beside its payload (time, topic) is worth
+//! it even where payloads are noise. Its plain form is never longer than [`VALUE_BYTES_MAX`], so a
 //! reader's memory is bounded as without. The ring is not squeezed: its records are written while a publisher waits.
 
 use std::borrow::Cow;
@@ -19,6 +20,8 @@ use crate::varint::{put_varint, take_varint};
 const SQUEEZED: u8 = 1;
 /// Shorter ones are not worth it.
 const PLAIN_BYTES_MIN: usize = 256;
+/// This part of a segment must be saved.
+const SAVED_PART_MIN: usize = 16;
 /// Attempts to fill a page of the disk.
 const ATTEMPTS_MAX: usize = 3;
 
@@ -43,7 +46,7 @@ impl Squeezer {
             return None;
         }
         let mut size = self.squeeze(plain)?;
-        if size > whole - whole / 8 {
+        if size > whole - whole / SAVED_PART_MIN {
             return None;
         }
         let mut count = ends.len();
@@ -73,11 +76,11 @@ impl Squeezer {
     }
 }
 
-/// The page that a part of a value of `size` bytes would fill, if the page for all of it would be left empty by more than a tenth.
+/// The page that a part of a value of `size` bytes would fill, if the page for all of it would be left empty by more than a twentieth.
 fn better_page(size: usize) -> Option<usize> {
     let [.., smallest] = FILL_BYTES;
     let page = FILL_BYTES.into_iter().rev().find(|page| size <= *page)?;
-    if page == smallest || size * 10 >= page * 9 {
+    if page == smallest || size * 20 >= page * 19 {
         return None;
     }
     FILL_BYTES.into_iter().find(|fill| *fill < size)

@@ -337,3 +337,23 @@ fn a_body_that_many_queues_want_is_stored_once_and_goes_with_the_last_of_them() 
     let run = Driver::open(big).unwrap();
     assert!(stored(&run) < 1000, "{}", stored(&run));
 }
+
+#[test]
+fn consumers_of_one_large_message_share_what_was_read_back() {
+    let (_folder, path) = folder();
+    let mut run = Driver::open(options(&path)).unwrap();
+    let mut both = enqueue(1, 1, noise(1, 200_000));
+    if let Op::Enqueue { targets, .. } = &mut both {
+        targets.push(Target { queue: QueueId(2), seq: 1, options: DeliveryOptions::default() });
+    }
+    run.commit(vec![Op::CreateQueue { queue: QueueId(1) }, Op::CreateQueue { queue: QueueId(2) }, both]);
+    run.store.close().unwrap();
+    let mut run = Driver::open(options(&path)).unwrap();
+    let mut payload = |queue| run.page(queue, 1, 1).entries[0].message.payload_shared();
+    // An outbox keeps the payload alone.
+    let (first, second) = (payload(1), payload(2));
+    assert!(first == *noise(1, 200_000).payload());
+    assert_eq!(first.as_ptr(), second.as_ptr());
+    drop((first, second));
+    assert!(payload(2) == *noise(1, 200_000).payload(), "it is read again when nobody has it any more");
+}

@@ -39,6 +39,7 @@ struct Card {
     unsynced_other: AtomicU64,
     /// The most that others had left unsynced.
     other_most: AtomicU64,
+    longest_sync_micros: AtomicU64,
     busy: Mutex<()>,
 }
 
@@ -50,6 +51,7 @@ impl Card {
             unsynced_ring: AtomicU64::new(0),
             unsynced_other: AtomicU64::new(0),
             other_most: AtomicU64::new(0),
+            longest_sync_micros: AtomicU64::new(0),
             busy: Mutex::default(),
         }
     }
@@ -73,13 +75,21 @@ impl Media for Card {
     }
 
     fn sync_data(&self) -> io::Result<()> {
+        let begun = Instant::now();
         let _busy = self.busy.lock().unwrap();
         let ring = self.unsynced_ring.swap(0, Ordering::SeqCst);
         let other = self.unsynced_other.swap(0, Ordering::SeqCst);
         if let Some(rate) = self.bytes_per_second {
             std::thread::sleep(SYNC_TIME + Duration::from_secs_f64((ring + other) as f64 / rate as f64));
         }
+        self.longest_sync_micros.fetch_max(begun.elapsed().as_micros() as u64, Ordering::SeqCst);
         Ok(())
+    }
+
+    /// Without a speed nothing is measured: a disk of memory would let the steps grow.
+    fn longest_sync(&self) -> Option<Duration> {
+        let longest = Duration::from_micros(self.longest_sync_micros.swap(0, Ordering::SeqCst));
+        self.bytes_per_second.map(|_| longest)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {

@@ -302,9 +302,18 @@ impl Gateway {
 
     /// Resident memory in bytes.
     pub fn rss(&self) -> u64 {
+        self.memory("VmRSS:")
+    }
+
+    /// The most that was resident so far.
+    pub fn peak_rss(&self) -> u64 {
+        self.memory("VmHWM:")
+    }
+
+    fn memory(&self, name: &str) -> u64 {
         let path = format!("/proc/{}/status", self.pid().as_raw_nonzero());
         let text = std::fs::read_to_string(path).expect("the process runs");
-        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("every process has one");
+        let line = text.lines().find_map(|line| line.strip_prefix(name)).expect("every process has one");
         let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
         kib << 10
     }

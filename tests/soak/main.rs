@@ -8,6 +8,7 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod bodies;
 mod outage;
 mod policies;
 mod space;

@@ -37,10 +37,9 @@ impl Hub {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Mono> {
         let mine = self.deadlines.peek().map(|Reverse((at, _))| *at);
-        [mine, self.broker.next_deadline(), self.logins.next_end(), self.logins.next_renewal_end()]
-            .into_iter()
-            .flatten()
-            .min()
+        let logins = [self.logins.next_end(), self.logins.next_renewal_end()];
+        let others = [self.broker.next_deadline(), self.places.next_end()];
+        [mine].into_iter().chain(logins).chain(others).flatten().min()
     }
 
     /// Time has passed.
@@ -55,6 +54,7 @@ impl Hub {
         }
         self.end_expired_logins(now);
         self.end_stale_renewals(now);
+        self.end_overdue_places(now);
         self.broker.tick(now);
         self.finish_turn(now);
     }
@@ -74,7 +74,7 @@ impl Hub {
         match slot.peer.deadline() {
             Some(later) if later > now.mono => self.list_deadline(key, later),
             // What it has sent may wait unread.
-            Some(_) if slot.stuffed || now.mono < self.excused => {
+            Some(_) if slot.stuffed || slot.starved || now.mono < self.excused => {
                 self.list_deadline(key, now.mono.plus_millis(BLOCKED_RECHECK_MILLIS));
             }
             Some(_) => {

@@ -9,6 +9,7 @@
 
 mod authentication;
 mod deadlines;
+mod large;
 mod logins;
 #[cfg(test)]
 mod machine;
@@ -37,6 +38,7 @@ use crate::broker::api::{ClientCommand, ClientEvent, CloseReason, ConnId};
 use crate::broker::{Broker, Effect};
 use crate::limits::Limits;
 use crate::net::adapter::{Credentials, Encoded, Step};
+use crate::net::hub::large::Places;
 use crate::net::hub::logins::Logins;
 use crate::net::hub::peer::Peer;
 use crate::net::origin::{Origin, Protocol};
@@ -53,7 +55,8 @@ const ENDING_MILLIS_MAX: u64 = 5_000;
 const BATCH_BYTES_HIGH: usize = 512 << 10;
 /// How often a connection that waits for us is looked at again, in milliseconds.
 const BLOCKED_RECHECK_MILLIS: u64 = 1_000;
-/// Partly received packets above this size grow with what arrives: the length in a header reserves nothing.
+/// Partly received packets above this size grow with what arrives: the length in a header reserves nothing, unless the packet has a
+/// place among the large ones.
 const RESERVE_BYTES_MAX: usize = 4 << 10;
 /// Packets from this size on are handed on as they lie in the buffer that they were received into.
 const SHARED_PACKET_BYTES_MIN: usize = 8 << 10;
@@ -73,6 +76,10 @@ struct Slot {
     blocked: bool,
     /// It does not read what it is answered: it is not read either until it does.
     stuffed: bool,
+    /// It has a place for the large packet that it sends, see [`large`].
+    placed: bool,
+    /// It waits for such a place: it is not read until it gets one.
+    starved: bool,
     /// The deadline that counts in `Hub::deadlines`.
     listed: Mono,
     /// Listed in `Hub::dirty`.
@@ -96,7 +103,7 @@ pub enum Turn {
     Continue,
     /// A peer that this turn wrote to has more waiting than it should: let it drain first.
     Congested,
-    /// What it sent waits for an answer to something earlier, or it does not read its answers: read on when
+    /// What it sent waits for an answer to something earlier or for a place, or it does not read its answers: read on when
     /// [`Hub::take_unblocked`] names it.
     Blocked,
     /// The connection ends; read no more.
@@ -131,6 +138,7 @@ pub struct Hub {
     loads: Vec<PageRequest>,
     deadlines: BinaryHeap<Reverse<(Mono, ConnId)>>,
     logins: Logins,
+    places: Places,
     /// Nothing was read until shortly before: silence does not count yet.
     excused: Mono,
     turn_congested: bool,
@@ -162,6 +170,7 @@ impl Hub {
             unblocked: Vec::new(),
             loads: Vec::new(),
             deadlines: BinaryHeap::new(),
+            places: Places::default(),
             excused: Mono(0),
             turn_congested: false,
             holding_up: 0,
@@ -239,6 +248,8 @@ impl Hub {
             need: 0,
             blocked: false,
             stuffed: false,
+            placed: false,
+            starved: false,
             listed: Mono(0),
             dirty: false,
             attached: false,
@@ -267,13 +278,14 @@ impl Hub {
         self.note_arrival(key, now);
         self.take_in(key, input, now);
         self.note_deadline(key);
+        self.update_place(key, now);
         self.bound_read_buffers(now);
         self.finish_turn(now);
         let Some(key) = self.key(id) else { return Turn::End };
         self.check_answers(key);
         match &self.slots[key] {
             slot if slot.ending => Turn::End,
-            slot if slot.blocked || slot.stuffed => Turn::Blocked,
+            slot if slot.blocked || slot.stuffed || slot.starved => Turn::Blocked,
             _ if self.turn_congested => Turn::Congested,
             _ => Turn::Continue,
         }
@@ -325,16 +337,6 @@ impl Hub {
         };
         self.read_bytes += kept.capacity() as u64;
         self.slots[key].partial = kept;
-    }
-
-    /// Partly received packets take too much memory: the connections with the largest ones pay.
-    fn bound_read_buffers(&mut self, now: Now) {
-        while self.read_bytes > self.limits.read_buffers_bytes_max
-            && let Some((key, _)) = self.slots.iter().max_by_key(|(_, slot)| slot.partial.capacity())
-        {
-            self.traffic.read_buffer_limit += 1;
-            self.end_by_us(key, CloseReason::QuotaExceeded, now);
-        }
     }
 
     /// Handles every whole packet at the front of `bytes`; says how many bytes that were.
@@ -430,7 +432,9 @@ impl Hub {
         let (before, len) = (slot.partial.capacity(), slot.partial.len());
         let wanted = len + input.len();
         if wanted > before {
-            let room = slot.need.min(before * 2).max(slot.need.min(RESERVE_BYTES_MAX)).max(wanted);
+            let room = slot.need.min(before * 2).max(slot.need.min(RESERVE_BYTES_MAX));
+            // What a place is kept for need not grow, which might copy it.
+            let room = if slot.placed { slot.need } else { room }.max(wanted);
             slot.partial.reserve_exact(room - len);
         }
         slot.partial.extend_from_slice(input);
@@ -462,6 +466,7 @@ impl Hub {
     /// Nothing more is read from the connection, and the broker is told that it is lost.
     fn end_unasked(&mut self, key: usize, now: Now) {
         self.forget_input(key);
+        self.leave_place(key, now);
         self.end_branches(key, now);
         self.forget_login(self.slots[key].id);
         let slot = &mut self.slots[key];
@@ -488,6 +493,7 @@ impl Hub {
         let Some(key) = self.key(id) else { return };
         self.end_branches(key, now);
         self.forget_login(id);
+        self.leave_place(key, now);
         let mut slot = self.slots.remove(key);
         self.traffic.closed += 1;
         self.outbox_bytes -= slot.outbox.len() as u64;

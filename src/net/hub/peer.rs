@@ -57,7 +57,7 @@ impl Peer {
     ) -> Option<Step> {
         match self {
             Self::Mqtt(adapter) => Some(adapter.next(input, shared, now, answers, traffic)),
-            Self::Stomp(adapter) => Some(adapter.next(input, now, answers, traffic)),
+            Self::Stomp(adapter) => Some(adapter.next(input, shared, now, answers, traffic)),
             Self::Port(_) | Self::Branch { .. } => None,
         }
     }

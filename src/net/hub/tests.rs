@@ -308,6 +308,70 @@ fn partly_received_packets_that_take_too_much_memory_end_the_largest_one() {
     assert_eq!(rig.hub.traffic().read_buffer_limit, 1);
 }
 
+/// Three packets of 100 KiB, of which two fit beside each other.
+fn crowd(rig: &mut Rig) -> ([ConnId; 3], Vec<u8>) {
+    let ids = ["a", "b", "c"].map(|name| rig.connect(name));
+    (ids, publish("t", &vec![7; 100 << 10], 1, 1))
+}
+
+fn narrow() -> Limits {
+    Limits { read_buffers_bytes_max: 280 << 10, ..Limits::default() }
+}
+
+#[test]
+fn large_packets_that_do_not_fit_beside_each_other_are_received_one_after_the_other() {
+    let mut rig = Rig::new(narrow());
+    let ([a, b, c], large) = crowd(&mut rig);
+    assert_eq!(
+        [a, b, c].map(|id| rig.receive(id, &large[..9000])),
+        [Turn::Continue, Turn::Continue, Turn::Blocked]
+    );
+    assert!(rig.hub.is_blocked(c));
+    // What was on its way already is kept, and a keep-alive does not pass meanwhile.
+    assert_eq!(rig.receive(c, &large[9000..9100]), Turn::Blocked);
+    for at in (9000..large.len()).step_by(9000) {
+        assert!(rig.hub.is_blocked(c));
+        rig.receive(a, &large[at..(at + 9000).min(large.len())]);
+    }
+    assert_eq!(rig.hub.take_unblocked().collect::<Vec<_>>(), [c]);
+    assert!(!rig.hub.is_blocked(c));
+    // The next one of the first comes after it.
+    assert_eq!(rig.receive(a, &large[..9000]), Turn::Blocked);
+    rig.receive(c, &large[9100..]);
+    rig.receive(b, &large[9000..]);
+    assert_eq!(rig.hub.take_unblocked().collect::<Vec<_>>(), [a]);
+    rig.receive(a, &large[9000..]);
+    assert_eq!((rig.hub.buffered().1, rig.hub.traffic().large_packets_held_back), (0, 2));
+    assert_eq!(rig.hub.traffic().messages_in, [0, 4, 0]);
+}
+
+#[test]
+fn a_peer_that_goes_gives_its_place_or_its_wish_for_one_back() {
+    let mut rig = Rig::new(narrow());
+    let ([a, b, c], large) = crowd(&mut rig);
+    let d = rig.connect("d");
+    for id in [a, b, c, d] {
+        rig.receive(id, &large[..9000]);
+    }
+    rig.hub.closed(c, rig.now());
+    assert_eq!(rig.hub.take_unblocked().count(), 0);
+    rig.hub.lost(a, rig.now());
+    assert_eq!(rig.hub.take_unblocked().collect::<Vec<_>>(), [d]);
+}
+
+#[test]
+fn a_peer_that_stops_in_a_large_packet_is_ended_only_once_another_one_needs_its_place() {
+    let mut rig = Rig::new(narrow());
+    let ([a, b, c], large) = crowd(&mut rig);
+    rig.receive(a, &large[..9000]);
+    rig.pass(60_000);
+    assert!(!rig.hub.is_ending(a));
+    rig.receive(b, &large[..9000]);
+    rig.receive(c, &large[..9000]);
+    rig.pass(1);
+    assert!(rig.hub.is_ending(a) && !rig.hub.is_ending(b) && !rig.hub.is_blocked(c));
+}
+
 #[test]
 fn the_length_of_a_packet_alone_reserves_no_memory() {
     let mut rig = Rig::new(Limits::default());

@@ -86,10 +86,12 @@ impl Hub {
         self.unblocked.drain(..)
     }
 
-    /// What the connection sent has to wait for an answer, or it does not read its answers; read no more.
+    /// What the connection sent has to wait for an answer or for a place, or it does not read its answers; read no more.
     #[must_use]
     pub fn is_blocked(&self, id: ConnId) -> bool {
-        self.key(id).map(|key| &self.slots[key]).is_some_and(|s| (s.blocked || s.stuffed) && !s.ending)
+        self.key(id)
+            .map(|key| &self.slots[key])
+            .is_some_and(|s| (s.blocked || s.stuffed || s.starved) && !s.ending)
     }
 
     /// The broker stops sending to a full outbox. What makes it grow further are answers to what the client itself asks.
@@ -143,6 +145,7 @@ impl Hub {
             slot.attached = false;
             slot.ending = true;
             self.forget_input(key);
+            self.leave_place(key, now);
             self.list_deadline(key, now.mono.plus_millis(ENDING_MILLIS_MAX));
         }
         self.mark_dirty(key);

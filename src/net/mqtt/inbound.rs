@@ -14,7 +14,7 @@ use crate::broker::api::{
     ClientCommand, ConnectRequest, DeliveryId, PublishRequest, ReplyTag, RetainHandling, SessionExpiry,
     SubscribeFilter, SubscribeOptions, Will,
 };
-use crate::message::{Message, MessageHead, Properties, SHARE_BYTES_MIN};
+use crate::message::{Message, MessageHead, Properties};
 use crate::net::adapter::{Credentials, Step};
 use crate::net::traffic::Traffic;
 use crate::time::{Now, Wall};
@@ -90,7 +90,7 @@ impl Adapter {
             expires: expires(&publish.properties, now.wall),
             properties: properties(&publish.properties),
         };
-        let message = message(self.connection.topic(publish.topic), publish.payload, shared, head);
+        let message = Message::within(shared, self.connection.topic(publish.topic), publish.payload, head);
         ClientCommand::Publish(PublishRequest { tag: publish.packet_id.map_or(ReplyTag(0), tag), message })
     }
 
@@ -122,21 +122,6 @@ fn credentials(connect: &Connect<'_>) -> Credentials {
         password: connect.password.map(Box::from),
         extended: properties.authentication_method().map(|method| (method.into(), message())),
     }
-}
-
-/// A payload that makes up most of the buffer it lies in is not copied.
-fn message(topic: &str, payload: &[u8], shared: Option<&Bytes>, head: MessageHead) -> Message {
-    let place = |part: &[u8], whole: &Bytes| {
-        let at = (part.as_ptr() as usize).checked_sub(whole.as_ptr() as usize)?;
-        (at + part.len() <= whole.len()).then_some(at)
-    };
-    if let Some(whole) = shared.filter(|whole| payload.len() >= whole.len() / 2)
-        && payload.len() >= SHARE_BYTES_MIN
-        && let (Some(topic_at), Some(payload_at)) = (place(topic.as_bytes(), whole), place(payload, whole))
-    {
-        return Message::from_parts(whole.clone(), topic_at, topic.len(), payload_at, payload.len(), head);
-    }
-    Message::new(topic, payload, head)
 }
 
 fn will(will: &WireWill<'_>) -> Will {

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use bytes::Bytes;
 use tidegate_stomp::connection::{
     Ack, Connect, Event, Failure, ReceiptTag, Send, Subscribe, SubscriptionTag,
 };
@@ -53,14 +54,21 @@ impl From<DestinationError> for Refused {
 
 impl Adapter {
     /// Handles a frame: commands join `commands`, and what needs no broker goes to `answers`.
-    pub(super) fn event(&mut self, event: Event<'_>, now: Now, answers: &mut Vec<u8>, traffic: &mut Traffic) {
+    pub(super) fn event(
+        &mut self,
+        event: Event<'_>,
+        shared: Option<&Bytes>,
+        now: Now,
+        answers: &mut Vec<u8>,
+        traffic: &mut Traffic,
+    ) {
         let (receipt, done) = match event {
             Event::HeartBeat => return,
             Event::Connect(connect) => {
                 self.connect(&connect);
                 return;
             }
-            Event::Send(send) => (send.receipt, self.send(&send, now, answers, traffic)),
+            Event::Send(send) => (send.receipt, self.send(&send, shared, now, answers, traffic)),
             Event::Subscribe(subscribe) => (subscribe.receipt, self.subscribe(&subscribe)),
             Event::Unsubscribe { subscription, receipt, headers } => {
                 self.unsubscribe(subscription, receipt, &headers);
@@ -126,6 +134,7 @@ impl Adapter {
     fn send(
         &mut self,
         send: &Send<'_>,
+        shared: Option<&Bytes>,
         now: Now,
         answers: &mut Vec<u8>,
         traffic: &mut Traffic,
@@ -136,7 +145,7 @@ impl Adapter {
         let qos = head.qos;
         traffic.messages_in[qos as usize] += 1;
         traffic.message_bytes_in[qos as usize] += (topic.len() + send.body.len()) as u64;
-        let message = Message::new(&topic, send.body, head);
+        let message = Message::within(shared, &topic, send.body, head);
         if let Some(transaction) = send.transaction {
             return self.send_within(transaction, message, send.receipt);
         }

@@ -23,6 +23,7 @@ mod work;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use tidegate_stomp::connection::{ReceiptTag, Received, SubscriptionTag, Violation};
 use tidegate_stomp::{
     Connection, ConnectionLimits, ConnectionOptions, ConnectionSettings, DecodeError, DecodeLimits,
@@ -159,10 +160,12 @@ impl Adapter {
         }
     }
 
-    /// Takes the frame at the front of `input`; answers that need no broker go to `answers`.
+    /// Takes the frame at the front of `input`; answers that need no broker go to `answers`. `shared` is the buffer that holds
+    /// `input`, if a large message may share it.
     pub(in crate::net) fn next(
         &mut self,
         input: &[u8],
+        shared: Option<&Bytes>,
         now: Now,
         answers: &mut Vec<u8>,
         traffic: &mut Traffic,
@@ -178,7 +181,7 @@ impl Adapter {
         }
         match self.connection.receive(input, now.mono.as_millis()) {
             Ok(Received::Event { consumed, event }) => {
-                self.event(event, now, answers, traffic);
+                self.event(event, shared, now, answers, traffic);
                 if let Some(login) = self.login.take() {
                     let (credentials, request) = *login;
                     return Step::Login { used: consumed, credentials, request };
