@@ -37,7 +37,10 @@ impl Hub {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Mono> {
         let mine = self.deadlines.peek().map(|Reverse((at, _))| *at);
-        [mine, self.broker.next_deadline(), self.logins.next_end()].into_iter().flatten().min()
+        [mine, self.broker.next_deadline(), self.logins.next_end(), self.logins.next_renewal_end()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Time has passed.
@@ -51,6 +54,7 @@ impl Hub {
             }
         }
         self.end_expired_logins(now);
+        self.end_stale_renewals(now);
         self.broker.tick(now);
         self.finish_turn(now);
     }
