@@ -18,6 +18,7 @@ mod headers;
 mod hostile;
 mod sending;
 mod subscribing;
+mod throttling;
 mod transactions;
 mod workers;
 

@@ -16,8 +16,10 @@ mod qos2;
 mod queues;
 mod restart;
 mod retained;
+mod spill;
 pub(crate) mod store;
 mod transactions;
+mod waiting;
 mod walks;
 mod wills;
 
@@ -132,7 +134,7 @@ impl Rig {
                 queue.name
             );
         }
-        assert_eq!(stored, 0, "the store has no queue that the broker does not know");
+        assert_eq!(stored, self.broker.spilled(), "the store has no queue that the broker does not know");
     }
 
     fn serve_page(&mut self) -> bool {

@@ -7,7 +7,7 @@ use crate::broker::api::ConnId;
 use crate::time::{Mono, Now};
 
 /// How long silence does not count after nothing was read, in milliseconds: the readers get their turn first.
-const EXCUSE_MILLIS: u64 = 2_000;
+pub(super) const EXCUSE_MILLIS: u64 = 2_000;
 /// Listings of a connection, on average, beyond which those that no longer count are removed.
 const LISTINGS_PER_CONNECTION_MAX: usize = 4;
 /// The same for a hub without connections.
@@ -37,7 +37,10 @@ impl Hub {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Mono> {
         let mine = self.deadlines.peek().map(|Reverse((at, _))| *at);
-        [mine, self.broker.next_deadline(), self.logins.next_end()].into_iter().flatten().min()
+        [mine, self.broker.next_deadline(), self.logins.next_end(), self.waiting.next_end()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Time has passed.
@@ -51,6 +54,7 @@ impl Hub {
             }
         }
         self.end_expired_logins(now);
+        self.end_waiting(now);
         self.broker.tick(now);
         self.finish_turn(now);
     }
@@ -70,7 +74,7 @@ impl Hub {
         match slot.peer.deadline() {
             Some(later) if later > now.mono => self.list_deadline(key, later),
             // What it has sent may wait unread.
-            Some(_) if slot.stuffed || now.mono < self.excused => {
+            Some(_) if slot.stuffed || slot.held || now.mono < self.excused => {
                 self.list_deadline(key, now.mono.plus_millis(BLOCKED_RECHECK_MILLIS));
             }
             Some(_) => {

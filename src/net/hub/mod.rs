@@ -17,6 +17,7 @@ mod stomp;
 #[cfg(test)]
 mod tests;
 mod turn;
+mod waiting;
 
 pub use logins::Access;
 
@@ -33,6 +34,7 @@ use crate::limits::Limits;
 use crate::net::adapter::{Credentials, Encoded, Step};
 use crate::net::hub::logins::Logins;
 use crate::net::hub::peer::Peer;
+use crate::net::hub::waiting::Waiting;
 use crate::net::origin::{Origin, Protocol};
 use crate::net::outbox::{BufferPool, Outbox};
 use crate::net::traffic::Traffic;
@@ -64,6 +66,8 @@ struct Slot {
     need: usize,
     /// The packet at the front of `partial` waits for an answer to an earlier one.
     blocked: bool,
+    /// Its last command waits for room, see [`waiting`].
+    held: bool,
     /// It does not read what it is answered: it is not read either until it does.
     stuffed: bool,
     /// The deadline that counts in `Hub::deadlines`.
@@ -96,6 +100,17 @@ pub enum Turn {
     End,
 }
 
+/// What became of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Obeyed {
+    /// The next one may come.
+    On,
+    /// It waits for room, and so does all that follows it.
+    Waits,
+    /// Nothing more is heard from the connection.
+    Over,
+}
+
 /// What is to be written to a connection.
 #[derive(Debug)]
 pub enum Output<'a> {
@@ -123,6 +138,7 @@ pub struct Hub {
     loads: Vec<PageRequest>,
     deadlines: BinaryHeap<Reverse<(Mono, ConnId)>>,
     logins: Logins,
+    waiting: Waiting,
     /// Nothing was read until shortly before: silence does not count yet.
     excused: Mono,
     turn_congested: bool,
@@ -153,6 +169,7 @@ impl Hub {
             loads: Vec::new(),
             deadlines: BinaryHeap::new(),
             logins: Logins::new(),
+            waiting: Waiting::default(),
             excused: Mono(0),
             turn_congested: false,
             holding_up: 0,
@@ -229,6 +246,7 @@ impl Hub {
             partial: Vec::new(),
             need: 0,
             blocked: false,
+            held: false,
             stuffed: false,
             listed: Mono(0),
             dirty: false,
@@ -264,7 +282,7 @@ impl Hub {
         self.check_answers(key);
         match &self.slots[key] {
             slot if slot.ending => Turn::End,
-            slot if slot.blocked || slot.stuffed => Turn::Blocked,
+            slot if slot.blocked || slot.held || slot.stuffed => Turn::Blocked,
             _ if self.turn_congested => Turn::Congested,
             _ => Turn::Continue,
         }
@@ -277,7 +295,7 @@ impl Hub {
             if slot.ending {
                 return;
             }
-            if slot.blocked {
+            if slot.blocked || slot.held {
                 return self.append(key, input);
             }
             if slot.partial.is_empty() {
@@ -350,8 +368,13 @@ impl Hub {
                 }
                 Step::Command { used, command } => {
                     at += used;
-                    if self.obey(key, command, now) {
-                        return bytes.len();
+                    match self.obey(key, command, now) {
+                        Obeyed::On => {}
+                        Obeyed::Over => return bytes.len(),
+                        Obeyed::Waits => {
+                            self.slots[key].need = 0;
+                            return at;
+                        }
                     }
                 }
                 Step::Branch { used, branch, command } => {
@@ -376,29 +399,50 @@ impl Hub {
         }
     }
 
-    /// Hands a client's command to the broker; `true`: nothing more is heard from the connection.
-    fn obey(&mut self, key: usize, command: ClientCommand, now: Now) -> bool {
+    /// Hands a client's command to the broker.
+    fn obey(&mut self, key: usize, command: ClientCommand, now: Now) -> Obeyed {
         let slot = &mut self.slots[key];
         let last = matches!(command, ClientCommand::Disconnect { .. });
-        let hangs_up = slot.peer.hangs_up_to_refuse(&command);
         slot.attached = !last;
         slot.ending = last;
-        let id = slot.id;
+        match self.carry_out(key, command, true, now) {
+            Ok(_) if last => {
+                self.list_deadline(key, now.mono.plus_millis(ENDING_MILLIS_MAX));
+                self.mark_dirty(key);
+                Obeyed::Over
+            }
+            Ok(obeyed) => obeyed,
+            Err(command) => self.hold(key, command, now),
+        }
+    }
+
+    /// The broker carries out a command. `Err`: it finds no room, which may be waited for.
+    fn carry_out(
+        &mut self,
+        key: usize,
+        command: ClientCommand,
+        may_wait: bool,
+        now: Now,
+    ) -> Result<Obeyed, Box<ClientCommand>> {
+        let slot = &self.slots[key];
+        let (id, is_stomp) = (slot.id, matches!(slot.peer, Peer::Stomp(_)));
+        let hangs_up = slot.peer.hangs_up_to_refuse(&command);
         let refused = self.broker.stats().refused_quota;
-        self.broker.handle(id, command, now);
-        if last {
-            self.list_deadline(key, now.mono.plus_millis(ENDING_MILLIS_MAX));
-            self.mark_dirty(key);
-        } else if hangs_up && self.broker.stats().refused_quota > refused {
-            if matches!(self.slots[key].peer, Peer::Stomp(_)) {
+        if !may_wait {
+            self.broker.handle(id, command, now);
+        } else if let Some(command) = self.broker.handle_or_wait(id, command, is_stomp, now) {
+            return Err(command);
+        }
+        if hangs_up && self.broker.stats().refused_quota > refused {
+            if is_stomp {
                 self.refuse_sender(key, now);
-                return false;
+                return Ok(Obeyed::On);
             }
             // What follows must not overtake the message that its client keeps.
             self.end_unasked(key, now);
-            return true;
+            return Ok(Obeyed::Over);
         }
-        last
+        Ok(Obeyed::On)
     }
 
     fn flush_answers(&mut self, key: usize) {
@@ -447,6 +491,7 @@ impl Hub {
     fn end_unasked(&mut self, key: usize, now: Now) {
         self.forget_input(key);
         self.end_branches(key, now);
+        self.forget_waiting(key);
         self.forget_login(self.slots[key].id);
         let slot = &mut self.slots[key];
         slot.ending = true;
@@ -471,6 +516,7 @@ impl Hub {
     pub fn closed(&mut self, id: ConnId, now: Now) {
         let Some(key) = self.key(id) else { return };
         self.end_branches(key, now);
+        self.forget_waiting(key);
         self.forget_login(id);
         let mut slot = self.slots.remove(key);
         self.traffic.closed += 1;
