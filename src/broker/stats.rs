@@ -268,7 +268,7 @@ impl Broker {
             inflight: queue.unsettled(),
             in_memory_bytes: queue.window_memory(),
             spilled: queue.is_spilled(),
-            counters: *queue.counters(),
+            counters: queue.counters(),
             waiting_since: queue.waiting_since(),
         }
     }

@@ -32,7 +32,7 @@ impl Queue {
         let volatile = self.is_volatile();
         let entry = self.window.remove(at, budget, volatile)?;
         self.leave(entry.message.size());
-        self.counters.expired += 1;
+        self.counters.seldom().expired += 1;
         Some(entry)
     }
 

@@ -24,6 +24,7 @@ use crate::message::{DeliveryOptions, Message};
 use crate::store::contract::{BatchId, Page, QueueId, RecoveredQueue, Seq};
 use crate::time::Wall;
 use ahead::Ahead;
+use counters::Counts;
 pub use counters::QueueCounters;
 use expiry::Pass;
 use overflow::Verdict;
@@ -110,7 +111,7 @@ pub struct Queue {
     spilled_since: Wall,
     /// The next pass over expired messages.
     pub(crate) pass: Pass,
-    counters: QueueCounters,
+    counters: Counts,
     /// The last settling operation of this queue in the batch being built, so that runs can grow.
     pub(crate) settle_mark: (BatchId, u32),
     /// The first message that the batch being built enqueues.
@@ -140,7 +141,7 @@ impl Queue {
             ahead: None,
             spilled_since: Wall(0),
             pass: Pass::None,
-            counters: QueueCounters::default(),
+            counters: Counts::default(),
             settle_mark: (BatchId(0), 0),
             enqueue_mark: (BatchId(0), 0),
             stored_to: 1,
@@ -159,7 +160,7 @@ impl Queue {
             stored_to: tail,
             messages: found.messages,
             bytes: found.bytes,
-            counters: QueueCounters { enqueued: found.messages, ..QueueCounters::default() },
+            counters: Counts::recovered(found.messages),
             ..Self::new(owner, serial, Some(found.queue), limits)
         }
     }
@@ -282,8 +283,8 @@ impl Queue {
 
     /// What happened so far.
     #[must_use]
-    pub fn counters(&self) -> &QueueCounters {
-        &self.counters
+    pub fn counters(&self) -> QueueCounters {
+        self.counters.all()
     }
 
     /// Where a page request stands.
@@ -338,7 +339,7 @@ impl Queue {
         self.tail += 1;
         self.messages += 1;
         self.bytes += u64::from(size);
-        self.counters.enqueued += 1;
+        self.counters.enqueued();
         if self.enqueue_mark.0 != batch {
             self.enqueue_mark = (batch, seq);
         }
@@ -395,13 +396,12 @@ impl Queue {
         assert!(self.is_volatile() && self.loaded_to == seq && seq + 1 == self.tail, "nothing else is lost");
         self.loaded_to = self.tail;
         self.leave(size);
-        self.counters.enqueued -= 1;
-        self.counters.dropped_new += 1;
+        self.counters.taken_back();
     }
 
     /// A message was dropped before it joined.
     pub fn count_dropped_new(&mut self) {
-        self.counters.dropped_new += 1;
+        self.counters.seldom().dropped_new += 1;
     }
 
     /// The next message to hand out, if it is in memory.
@@ -441,7 +441,7 @@ impl Queue {
         assert!(volatile, "what is in the store is trimmed, not dropped");
         let Some(entry) = self.window.pop_back(budget, volatile) else { return false };
         self.leave(entry.message.size());
-        self.counters.dropped_oldest += 1;
+        self.counters.seldom().dropped_oldest += 1;
         true
     }
 
@@ -451,9 +451,9 @@ impl Queue {
         self.unsettled -= 1;
         self.leave(size);
         if accepted {
-            self.counters.delivered += 1;
+            self.counters.delivered();
         } else {
-            self.counters.refused += 1;
+            self.counters.seldom().refused += 1;
         }
     }
 
@@ -592,7 +592,7 @@ impl Queue {
         assert!(!self.is_volatile() || !self.is_spilled(), "a volatile queue is never spilled");
         let memory: usize = self.window.iter().map(|entry| window::entry_memory(&entry.message)).sum();
         assert_eq!(memory, self.window.memory(), "I4: the window's memory");
-        let gone = self.counters.gone();
-        assert_eq!(gone + self.messages, self.counters.enqueued, "I4: every message is accounted for");
+        let counters = self.counters();
+        assert_eq!(counters.gone() + self.messages, counters.enqueued, "I4: every message is accounted for");
     }
 }

@@ -10,26 +10,28 @@ use crate::store::contract::BatchId;
 /// The set of identifiers received and unreleased, each with the batch that makes it durable.
 #[derive(Debug, Default)]
 pub struct Inbound {
-    tags: HashMap<ReplyTag, BatchId>,
+    /// `None`: nothing was received; most sessions never get a QoS 2 message.
+    tags: Option<Box<HashMap<ReplyTag, BatchId>>>,
 }
 
 impl Inbound {
     /// The batch that holds the message `tag`, if it was received.
     #[must_use]
     pub fn batch_of(&self, tag: ReplyTag) -> Option<BatchId> {
-        self.tags.get(&tag).copied()
+        self.tags.as_ref()?.get(&tag).copied()
     }
 
     /// The message `tag` was received; durable with `batch`.
     pub fn insert(&mut self, tag: ReplyTag, batch: BatchId) {
-        self.tags.insert(tag, batch);
+        self.tags.get_or_insert_default().insert(tag, batch);
     }
 
     /// The message `tag` is released; `false` when it was not known.
     pub fn release(&mut self, tag: ReplyTag) -> bool {
-        let known = self.tags.remove(&tag).is_some();
-        if self.tags.is_empty() && self.tags.capacity() > IDLE_CAPACITY_MAX {
-            self.tags = HashMap::new();
+        let Some(tags) = &mut self.tags else { return false };
+        let known = tags.remove(&tag).is_some();
+        if tags.is_empty() && tags.capacity() > IDLE_CAPACITY_MAX {
+            self.tags = None;
         }
         known
     }
@@ -37,30 +39,34 @@ impl Inbound {
     /// All identifiers, in ascending order.
     #[must_use]
     pub fn tags(&self) -> Vec<ReplyTag> {
-        let mut tags: Vec<ReplyTag> = self.tags.keys().copied().collect();
-        tags.sort_unstable();
-        tags
+        self.sorted(|_| true)
     }
 
     /// The identifiers of messages that are durable once `committed` is, in ascending order: those whose repetition may be
     /// answered at once.
     #[must_use]
     pub fn durable_tags(&self, committed: BatchId) -> Vec<ReplyTag> {
-        let mut tags = self.tags();
-        tags.retain(|tag| self.tags[tag] <= committed);
+        self.sorted(|batch| batch <= committed)
+    }
+
+    fn sorted(&self, wanted: impl Fn(BatchId) -> bool) -> Vec<ReplyTag> {
+        let entries = self.tags.iter().flat_map(|tags| tags.iter());
+        let mut tags: Vec<ReplyTag> =
+            entries.filter(|(_, batch)| wanted(**batch)).map(|(tag, _)| *tag).collect();
+        tags.sort_unstable();
         tags
     }
 
     /// How many.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.tags.len()
+        self.tags.as_ref().map_or(0, |tags| tags.len())
     }
 
     /// None.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.tags.is_empty()
+        self.len() == 0
     }
 }
 

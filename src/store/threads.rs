@@ -108,7 +108,7 @@ impl Gate {
         inbox.urgent |= batch.urgent;
         inbox.bytes += batch.memory as u64;
         inbox.items.push_back(Item::Batch(batch));
-        self.ring(&inbox);
+        self.ring(inbox);
     }
 
     /// Hands over a page request.
@@ -116,7 +116,7 @@ impl Gate {
         let mut inbox = self.inbox();
         inbox.urgent = true;
         inbox.items.push_back(Item::Load(request));
-        self.ring(&inbox);
+        self.ring(inbox);
     }
 
     /// Says how to end.
@@ -147,12 +147,14 @@ impl Gate {
         self.bell.notify_all();
     }
 
-    fn ring(&self, inbox: &Inbox) {
+    fn ring(&self, inbox: MutexGuard<'_, Inbox>) {
         let wake = match inbox.waiting {
             Waiting::No => false,
             Waiting::Idle => true,
             Waiting::Armed => inbox.urgent || inbox.bytes >= LINGER_BYTES_MAX,
         };
+        // The writer takes the lock as soon as it wakes: it must not find it held.
+        drop(inbox);
         if wake {
             self.bell.notify_all();
         }
