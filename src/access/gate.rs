@@ -1,7 +1,10 @@
-//! The gate: decides logins. What takes long is handed out as a [`Job`], one at a time, for another thread to do.
+//! The gate: decides logins. What takes long is handed out as a [`Job`] for another thread to do: as many at a time as there are
+//! threads, and as fit into the memory for hashes.
 //!
-//! Call order: [`Gate::begin`] for each login; when it says [`Begin::Wait`], [`Gate::next_job`] hands out work whenever none is
-//! under way, and [`Gate::finish`] takes its result and names whom it is for. [`Gate::forget`] when a waiting client goes away.
+//! Extended authentication is decided in two steps that need no job: [`Gate::open_exchange`] and [`Gate::close_exchange`].
+//!
+//! Call order: [`Gate::begin`] for each login; when it says [`Begin::Wait`], [`Gate::next_job`] hands out work whenever another
+//! job may be under way, and [`Gate::finish`] takes its result and names whom it is for. [`Gate::forget`] when a waiting client goes away.
 //!
 //! A password that was found right is remembered by a keyed hash, so that a thousand devices that come back at a time do not
 //! wait for a thousand slow hashes. Wrong passwords are bounded for each address; the bound never holds up a remembered one.
@@ -13,6 +16,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use ring::hmac;
 
+use super::exchange::Exchanges;
 use super::limiter::Limiter;
 use super::password::HashMemory;
 use super::token::{TokenKeys, looks_like_one};
@@ -38,6 +42,8 @@ pub struct Policy {
     pub tokens: Option<Arc<TokenKeys>>,
     /// Wrong passwords that one address may send in a minute; 0: any number.
     pub failures_per_minute: u32,
+    /// Memory that all hashes under way may take together, in bytes; there is always one.
+    pub hash_memory_bytes_max: u64,
 }
 
 /// The answer to a login.
@@ -92,17 +98,21 @@ struct Waiting {
 /// Decides logins.
 #[derive(Debug)]
 pub struct Gate {
-    policy: Policy,
+    pub(super) policy: Policy,
     /// Counts changes of the policy.
     round: u32,
-    key: hmac::Key,
+    pub(super) key: hmac::Key,
     verified: HashMap<Mark, Arc<str>>,
     /// Oldest first.
     order: VecDeque<Mark>,
-    limiter: Limiter,
+    pub(super) limiter: Limiter,
     waiting: VecDeque<Waiting>,
     waiting_bytes: usize,
-    busy: bool,
+    pub(super) exchanges: Exchanges,
+    /// Jobs handed out.
+    under_way: usize,
+    /// Threads that do them.
+    threads: usize,
 }
 
 impl Gate {
@@ -118,7 +128,9 @@ impl Gate {
             order: VecDeque::new(),
             waiting: VecDeque::new(),
             waiting_bytes: 0,
-            busy: false,
+            exchanges: Exchanges::default(),
+            under_way: 0,
+            threads: 1,
         }
     }
 
@@ -133,6 +145,17 @@ impl Gate {
         self.limiter.set_per_minute(policy.failures_per_minute);
         self.policy = policy;
         self.round = self.round.wrapping_add(1);
+    }
+
+    /// So many jobs may be under way at a time, where their memory allows it; 1 at first.
+    pub fn set_threads(&mut self, threads: usize) {
+        self.threads = threads.max(1);
+    }
+
+    fn may_start_job(&self) -> bool {
+        let each = self.policy.users.as_ref().map_or(0, |users| users.memory()).max(1);
+        let fitting = usize::try_from(self.policy.hash_memory_bytes_max / each).unwrap_or(usize::MAX);
+        self.under_way < fitting.clamp(1, self.threads)
     }
 
     /// What clients are checked against.
@@ -168,7 +191,7 @@ impl Gate {
         if !self.limiter.allows(login.address, now) {
             return Begin::Done(Err(Denied::TooManyFailures));
         }
-        if self.waiting.len() >= WAITING_MAX || self.waiting_bytes + bytes > WAITING_BYTES_MAX {
+        if !self.has_room(bytes) {
             return Begin::Done(Err(Denied::Busy));
         }
         self.waiting_bytes += bytes;
@@ -176,8 +199,17 @@ impl Gate {
         Begin::Wait
     }
 
-    /// The client went away before its turn came.
+    /// Another login of this size may wait.
+    pub(super) fn has_room(&self, bytes: usize) -> bool {
+        self.waiting.len() + self.exchanges.len() < WAITING_MAX
+            && self.waiting_bytes + self.exchanges.bytes() + bytes <= WAITING_BYTES_MAX
+    }
+
+    /// The client went away before its turn came, or in the middle of an exchange.
     pub fn forget(&mut self, id: u64) {
+        if self.exchanges.take(id).is_some() {
+            return;
+        }
         let bytes = &mut self.waiting_bytes;
         self.waiting.retain(|waiting| {
             let stays = waiting.id != id;
@@ -186,15 +218,15 @@ impl Gate {
         });
     }
 
-    /// Logins that wait, without the one that is being checked.
+    /// Logins that wait, without those that are being checked.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// The next login to check, if none is under way. One whose password was found right meanwhile comes back in `ready`.
+    /// The next login to check, if one more may be under way. One whose password was found right meanwhile comes back in `ready`.
     pub fn next_job(&mut self, ready: &mut Vec<(u64, Verdict)>, now: Mono) -> Option<Job> {
-        while !self.busy
+        while self.may_start_job()
             && let Some(Waiting { id, login, bytes }) = self.waiting.pop_front()
         {
             self.waiting_bytes -= bytes;
@@ -204,7 +236,7 @@ impl Gate {
             } else if !self.limiter.allows(login.address, now) {
                 ready.push((id, Err(Denied::TooManyFailures)));
             } else {
-                self.busy = true;
+                self.under_way += 1;
                 return Some(Job { id, login, mark, policy: self.policy.clone(), round: self.round });
             }
         }
@@ -213,7 +245,7 @@ impl Gate {
 
     /// A job has ended. `None`: its login is checked again, since the policy has changed meanwhile.
     pub fn finish(&mut self, done: Done, now: Mono) -> Option<(u64, Verdict)> {
-        self.busy = false;
+        self.under_way = self.under_way.checked_sub(1).expect("a result is of a job that was handed out");
         let Done { job, found } = done;
         if job.round != self.round {
             self.waiting.push_front(Waiting { id: job.id, login: job.login, bytes: 0 });
@@ -307,7 +339,8 @@ mod tests {
 
     fn policy() -> Policy {
         let users = format!("ann:{}\n", Stored::create(b"right", &[3; SALT_BYTES]));
-        Policy { users: Some(Arc::new(Users::parse(&users).unwrap())), tokens: None, failures_per_minute: 2 }
+        let users = Some(Arc::new(Users::parse(&users).unwrap()));
+        Policy { users, failures_per_minute: 2, ..Policy::default() }
     }
 
     fn login(user: &str, password: &str) -> Login {
@@ -344,6 +377,29 @@ mod tests {
         assert_eq!(gate.begin(3, login("ann", "right"), 0, now), Begin::Done(ann()));
         assert_eq!(gate.begin(4, login("ann", "wrong"), 0, now), Begin::Wait);
         assert_eq!(run(&mut gate, now), Some((4, Err(Denied::Credentials))));
+    }
+
+    #[test]
+    fn as_many_passwords_are_checked_at_a_time_as_threads_and_memory_allow() {
+        let mut gate = Gate::new(policy(), &[0; 32]);
+        let now = Mono(0);
+        (0..9).for_each(|id| assert_eq!(gate.begin(id, login("ann", &id.to_string()), 0, now), Begin::Wait));
+        let mut jobs = Vec::new();
+        let mut take = |gate: &mut Gate| {
+            let before = jobs.len();
+            jobs.extend(std::iter::from_fn(|| gate.next_job(&mut Vec::new(), now)));
+            jobs.len() - before
+        };
+        assert_eq!(take(&mut gate), 1, "one at a time unless more is said");
+        gate.set_threads(4);
+        assert_eq!(take(&mut gate), 0, "there is memory for one");
+        gate.set_policy(Policy { hash_memory_bytes_max: 3 * (7168 << 10), ..policy() });
+        assert_eq!((take(&mut gate), take(&mut gate)), (2, 0));
+        gate.set_policy(Policy { hash_memory_bytes_max: u64::MAX, ..policy() });
+        assert_eq!(take(&mut gate), 1, "as many as threads");
+        let done = jobs.remove(0).run(HOUR, &mut HashMemory::default());
+        gate.finish(done, now);
+        assert!(gate.next_job(&mut Vec::new(), now).is_some());
     }
 
     #[test]

@@ -6,9 +6,10 @@
 //!
 //! Invariants: a decision depends on the rules, the client and the question alone; no name that a client chooses widens what a
 //! rule allows; an unknown user costs as much time as a wrong password.
-//! Bounds: [`rules::RULES_MAX`], [`users::USERS_MAX`], [`gate::WAITING_MAX`], [`gate::VERIFIED_MAX`],
-//! [`limiter::ADDRESSES_MAX`], [`password::HASH_MEMORY_BYTES_MAX`] for the one hash that is computed at a time.
+//! Bounds: [`rules::RULES_MAX`], [`users::USERS_MAX`], [`gate::WAITING_MAX`], [`gate::VERIFIED_MAX`], [`scram::MESSAGE_BYTES_MAX`],
+//! [`limiter::ADDRESSES_MAX`], [`password::HASH_MEMORY_BYTES_MAX`] for the hashes that are computed at a time.
 
+mod exchange;
 pub mod explain;
 pub mod gate;
 pub mod limiter;
@@ -17,6 +18,7 @@ pub mod password;
 mod pattern;
 pub mod rights;
 pub mod rules;
+pub mod scram;
 #[cfg(test)]
 pub(crate) mod tests;
 pub mod token;
@@ -29,6 +31,12 @@ pub use rights::{Action, Decision, Reason, Rights};
 pub use rules::RuleSet;
 pub use token::TokenKeys;
 pub use users::Users;
+
+/// A topic with a client's names in the places of `%u` and `%c`; `None` when one of them could mean more than a level of its own.
+#[must_use]
+pub fn fill_in_names(topic: &str, user: Option<&str>, client: &str) -> Option<String> {
+    pattern::fill_in(topic, &pattern::Names { user, client }).ok().map(Into::into)
+}
 
 /// What a client presents when it connects, in words that belong to no protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +51,19 @@ pub struct Login {
     pub address: AddressKey,
     /// Its listener lets clients in that present nothing.
     pub anonymous_allowed: bool,
+}
+
+/// What a client presents that asks for an extended authentication.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Opening {
+    /// The method's name.
+    pub method: Box<str>,
+    /// Its first message.
+    pub message: Box<[u8]>,
+    /// Who it must prove to be: the name of its certificate, or the user of the connection if it proves it anew.
+    pub user: Option<Arc<str>>,
+    /// Where it comes from.
+    pub address: AddressKey,
 }
 
 /// An address as far as counting goes. `None`: the peer is on this machine and not counted.
@@ -61,6 +82,8 @@ pub enum Method {
     Certificate,
     /// By a token.
     Token,
+    /// By a proof that it knows a password, without sending it.
+    Scram,
 }
 
 /// Who a client is, once it has proved it.
@@ -88,6 +111,15 @@ pub enum Denied {
     /// The token is not good.
     #[error("token: {0}")]
     Token(token::BadToken),
+    /// The extended authentication that it asks for is not offered.
+    #[error("an authentication method that is not offered")]
+    Method,
+    /// The extended authentication has failed.
+    #[error("SCRAM: {0}")]
+    Exchange(scram::BadExchange),
+    /// It has proved to be somebody else than who it was, or than its certificate says.
+    #[error("SCRAM: another user than the one of its connection or certificate")]
+    OtherUser,
     /// Too many wrong passwords came from its address.
     #[error("too many wrong passwords came from its address; it has to wait")]
     TooManyFailures,

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! $argon2id$v=19$m=7168,t=5,p=1$<salt>$<hash>   PHC string, unpadded base64; argon2i and argon2d are read too
+//! $scram-sha-256$i=10000$<salt>$<key>$<key>    see [`scram`](super::scram)
 //! $7$<iterations>$<salt>$<hash>                 Mosquitto 2: PBKDF2 with HMAC-SHA512, base64
 //! $6$<salt>$<hash>                              Mosquitto 1: SHA-512 of password and salt, base64
 //! ```
@@ -17,7 +18,9 @@ use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use ring::{digest, pbkdf2};
 use subtle::ConstantTimeEq;
 
-/// Memory that checking one password may take, in bytes. Lines that ask for more are refused.
+use super::scram::{ITERATIONS_MAX, ITERATIONS_MIN, Verifier};
+
+/// Memory that checking passwords may take, in bytes. Lines that ask for more are refused.
 pub const HASH_MEMORY_BYTES_MAX: u64 = 64 << 20;
 /// Iterations of PBKDF2, and passes of argon2 times its memory in KiB, that a line may ask for.
 pub const ROUNDS_MAX: u32 = 10_000_000;
@@ -42,6 +45,7 @@ enum Kind {
     Argon2 { algorithm: Algorithm, version: Version, cost: [u32; 3], salt: Box<[u8]>, hash: Box<[u8]> },
     Pbkdf2 { iterations: NonZeroU32, salt: Box<[u8]>, hash: Box<[u8]> },
     Sha512 { salt: Box<[u8]>, hash: Box<[u8]> },
+    Scram(Box<Verifier>),
 }
 
 /// What hashes are computed in. One that is kept from one hash to the next grows to the largest and no further: large blocks that
@@ -67,6 +71,7 @@ impl fmt::Debug for Stored {
             Kind::Argon2 { .. } => "Stored(argon2)",
             Kind::Pbkdf2 { .. } => "Stored(PBKDF2-SHA512)",
             Kind::Sha512 { .. } => "Stored(SHA512)",
+            Kind::Scram(_) => "Stored(SCRAM-SHA-256)",
         })
     }
 }
@@ -85,11 +90,12 @@ impl Stored {
             Some("argon2id") => argon2_of(Algorithm::Argon2id, parts),
             Some("argon2i") => argon2_of(Algorithm::Argon2i, parts),
             Some("argon2d") => argon2_of(Algorithm::Argon2d, parts),
+            Some("scram-sha-256") => Verifier::parse(parts).map(|verifier| Kind::Scram(Box::new(verifier))),
             Some("7") => pbkdf2_of(parts),
             Some("6") => sha512_of(parts),
             Some(other) => {
                 return Err(format!(
-                    "the kind of hash \"${other}$\" is not known; known are $argon2id$, $7$ and $6$. Set the password anew \
+                    "the kind of hash \"${other}$\" is not known; known are $argon2id$, $scram-sha-256$, $7$ and $6$. Set the password anew \
                      with: tidegate passwd FILE USER"
                 ));
             }
@@ -106,7 +112,25 @@ impl Stored {
                 stored.rounds()
             ));
         }
+        if let Some(verifier) = stored.scram()
+            && !(ITERATIONS_MIN..=ITERATIONS_MAX).contains(&verifier.iterations().get())
+        {
+            return Err(format!(
+                "it has {} iterations of SCRAM; {ITERATIONS_MIN} to {ITERATIONS_MAX} are possible. Set it anew with: tidegate \
+                 passwd FILE USER --scram",
+                verifier.iterations()
+            ));
+        }
         Ok(stored)
+    }
+
+    /// What proofs of this password are checked against, if it was stored for that.
+    #[must_use]
+    pub fn scram(&self) -> Option<&Verifier> {
+        match &self.0 {
+            Kind::Scram(verifier) => Some(verifier),
+            Kind::Argon2 { .. } | Kind::Pbkdf2 { .. } | Kind::Sha512 { .. } => None,
+        }
     }
 
     /// Hashes a new password. `salt` is random.
@@ -144,6 +168,7 @@ impl Stored {
                 context.update(salt);
                 bool::from(context.finish().as_ref().ct_eq(hash))
             }
+            Kind::Scram(verifier) => verifier.verify(password),
         }
     }
 
@@ -152,7 +177,7 @@ impl Stored {
     pub fn memory(&self) -> u64 {
         match self.0 {
             Kind::Argon2 { cost: [memory, ..], .. } => u64::from(memory) << 10,
-            Kind::Pbkdf2 { .. } | Kind::Sha512 { .. } => 0,
+            Kind::Pbkdf2 { .. } | Kind::Sha512 { .. } | Kind::Scram(_) => 0,
         }
     }
 
@@ -163,6 +188,7 @@ impl Stored {
             Kind::Argon2 { cost: [memory, passes, _], .. } => u64::from(*memory) * u64::from(*passes),
             Kind::Pbkdf2 { iterations, .. } => u64::from(iterations.get()),
             Kind::Sha512 { .. } => 1,
+            Kind::Scram(verifier) => u64::from(verifier.iterations().get()),
         }
     }
 }

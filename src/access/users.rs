@@ -1,16 +1,28 @@
 //! The password file: one `USER:HASH` a line, empty lines and lines that begin with `#` aside.
 //!
+//! A line `$decoy$SECRET` may stand among them. From it the salts are made that a client gets which asks for SCRAM in the name of
+//! somebody who is not there: they must stay the same from one day to the next, as those of users do.
+//!
 //! Bounds: [`USERS_MAX`].
 
+use std::num::NonZeroU32;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use hashbrown::HashMap;
 
 use super::lines::{LineError, lines};
 use super::password::Stored;
+use super::scram::Verifier;
 
 /// Users of one file.
 pub const USERS_MAX: usize = 100_000;
 /// Longest user name in bytes.
 pub const USER_BYTES_MAX: usize = 1024;
+/// What the line of the decoys' secret begins with.
+pub const DECOY_PREFIX: &str = "$decoy$";
+/// Bytes of that secret.
+pub const DECOY_BYTES: usize = 32;
 
 /// All users of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,6 +30,9 @@ pub struct Users {
     stored: HashMap<Box<str>, Stored>,
     /// The costliest line: what an unknown user is checked against.
     decoy: Option<Stored>,
+    decoy_secret: Option<[u8; DECOY_BYTES]>,
+    /// Users with SCRAM, by their iterations.
+    scram: HashMap<NonZeroU32, usize>,
 }
 
 impl Users {
@@ -29,6 +44,10 @@ impl Users {
         let mut users = Self::default();
         for (line, text) in lines(text) {
             let error = |what: String| LineError::new(line, what);
+            if let Some(secret) = text.strip_prefix(DECOY_PREFIX).filter(|secret| !secret.contains(':')) {
+                users.set_decoy_secret(secret.trim_end()).map_err(error)?;
+                continue;
+            }
             let Some((user, stored)) = text.split_once(':') else {
                 return Err(error("expected USER:HASH".into()));
             };
@@ -38,6 +57,9 @@ impl Users {
             if users.decoy.as_ref().is_none_or(|decoy| decoy.rounds() < stored.rounds()) {
                 users.decoy = Some(stored.clone());
             }
+            if let Some(verifier) = stored.scram() {
+                *users.scram.entry(verifier.iterations()).or_default() += 1;
+            }
             if users.stored.insert(user.into(), stored).is_some() {
                 return Err(error(format!("user \"{user}\" stands on an earlier line already; remove one")));
             }
@@ -46,6 +68,34 @@ impl Users {
             }
         }
         Ok(users)
+    }
+
+    fn set_decoy_secret(&mut self, text: &str) -> Result<(), String> {
+        let secret = STANDARD.decode(text).ok().and_then(|secret| secret.try_into().ok());
+        let secret =
+            secret.ok_or("the secret of the decoys is damaged; remove the line and set a password")?;
+        match self.decoy_secret.replace(secret) {
+            None => Ok(()),
+            Some(_) => Err("the secret of the decoys stands on an earlier line already; remove one".into()),
+        }
+    }
+
+    /// What a user's proof is checked against.
+    #[must_use]
+    pub fn verifier(&self, user: &str) -> Option<&Verifier> {
+        self.find(user)?.scram()
+    }
+
+    /// The iterations that most users with SCRAM have: what somebody who is not there seems to have. `None`: nobody has SCRAM.
+    #[must_use]
+    pub fn scram_iterations(&self) -> Option<NonZeroU32> {
+        self.scram.iter().max_by_key(|(iterations, users)| (**users, **iterations)).map(|(most, _)| *most)
+    }
+
+    /// What decoys are made from, if the file says it.
+    #[must_use]
+    pub fn decoy_secret(&self) -> Option<&[u8; DECOY_BYTES]> {
+        self.decoy_secret.as_ref()
     }
 
     /// What is stored for a user.
@@ -119,6 +169,38 @@ mod tests {
             let error = Users::parse(text).unwrap_err().to_string();
             assert!(error.contains(said), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn users_with_scram_are_told_apart_and_the_secret_of_decoys_is_read() {
+        let argon2 = Stored::create(b"x", &[1; SALT_BYTES]);
+        let scram = |rounds| Verifier::create(b"x", &[1; SALT_BYTES], NonZeroU32::new(rounds).unwrap());
+        let secret = STANDARD.encode([7; DECOY_BYTES]);
+        let text = format!(
+            "$decoy${secret}\nann:{argon2}\nbob:{}\ncarl:{}\ndora:{}\n",
+            scram(5000),
+            scram(4096),
+            scram(5000)
+        );
+        let users = Users::parse(&text).unwrap();
+        assert_eq!(users.scram_iterations(), NonZeroU32::new(5000));
+        assert_eq!(users.decoy_secret(), Some(&[7; DECOY_BYTES]));
+        assert_eq!(users.verifier("bob"), Some(&scram(5000)));
+        assert_eq!((users.verifier("ann"), users.verifier("eve"), users.len()), (None, None, 4));
+        assert!(users.find("carl").unwrap().verify(b"x", &mut HashMemory::default()), "in plain, too");
+        for (text, said) in [
+            ("$decoy$AAAA", "line 1: the secret of the decoys is damaged"),
+            (
+                &format!("$decoy${secret}\n$decoy${secret}"),
+                "line 2: the secret of the decoys stands on an earlier line",
+            ),
+            (&format!("ann:{}", scram(4095)), "4096 to 1000000 are possible"),
+            ("ann:$scram-sha-256$i=4096", "damaged or cut off"),
+        ] {
+            let error = Users::parse(text).unwrap_err().to_string();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+        assert_eq!(Users::parse(&format!("ann:{argon2}")).unwrap().scram_iterations(), None);
     }
 
     #[test]

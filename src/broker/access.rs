@@ -33,6 +33,8 @@ pub struct AccessRules {
     pub rules: Option<Arc<RuleSet>>,
     /// A session belongs to the user that made it.
     pub owned_sessions: bool,
+    /// What a client is told that asks where it may have its answers sent; `%c` and `%u` stand for its names.
+    pub response_information: Option<Arc<str>>,
 }
 
 /// What a session knows about its client.
@@ -90,6 +92,20 @@ impl Broker {
             .and_then(|session| session.access.as_ref())
             .map(|access| access.identity.clone())
             .unwrap_or_default()
+    }
+
+    /// The client identifier of a connection's session; `None`: it has none.
+    #[must_use]
+    pub fn client_id(&self, conn: ConnId) -> Option<Arc<str>> {
+        self.conns.get(&conn).map(|key| self.sessions[*key as usize].client_id.clone())
+    }
+
+    /// Where a client may have its answers sent. `None` if nothing is configured, or a name of the client cannot stand in a topic.
+    pub(super) fn response_information(&self, key: SessionKey) -> Option<Box<str>> {
+        let template = self.access.response_information.as_ref()?;
+        let session = &self.sessions[key as usize];
+        let user = session.access.as_ref().and_then(|access| access.identity.user.as_deref());
+        crate::access::fill_in_names(template, user, &session.client_id).map(Box::from)
     }
 
     /// Every connection and who its client is; `None`: anonymous.

@@ -402,6 +402,8 @@ pub enum Refusal {
     NotAuthorized,
     /// The user is unknown, or its password or token is wrong.
     BadCredentials,
+    /// The way in which it wants to prove who it is is not offered.
+    BadMethod,
     /// Too many logins wait, or too many failed from its address: try later.
     Busy,
 }
@@ -451,6 +453,10 @@ pub struct Connected {
     pub session_present: bool,
     /// The identifier that the broker made up.
     pub assigned_client_id: Option<Box<str>>,
+    /// Where the client may have its answers sent, for one that asks.
+    pub response_information: Option<Box<str>>,
+    /// The last message of an extended authentication.
+    pub authentication_data: Option<Vec<u8>>,
     /// Life after the connection, as granted.
     pub expiry: SessionExpiry,
     /// Packet identifiers of QoS 2 messages that were received on an earlier connection, are durable and not yet released.

@@ -239,6 +239,8 @@ impl Broker {
         let connected = Connected {
             session_present,
             assigned_client_id,
+            response_information: self.response_information(key),
+            authentication_data: None,
             expiry: session.expiry,
             unreleased: session.inbound.durable_tags(self.committed),
         };

@@ -1,14 +1,20 @@
 //! `tidegate passwd`: sets and deletes passwords in a password file.
 //!
+//! With `--scram` the line serves MQTT's extended authentication too. It takes the place of the other one: whoever steals the file
+//! tries passwords against the weaker of two, so that the stronger one beside it would be of no use.
+//!
 //! The file is replaced as a whole, after the new one is on the disk; its other lines stay as they are.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, IsTerminal, Read, Write};
+use std::num::NonZeroU32;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use ring::rand::{SecureRandom, SystemRandom};
 use rustix::fs::{Gid, Uid};
@@ -17,7 +23,8 @@ use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use super::say;
 use crate::access::Users;
 use crate::access::password::{PASSWORD_BYTES_MAX, SALT_BYTES, Stored};
-use crate::access::users::check_name;
+use crate::access::scram::{self, Verifier};
+use crate::access::users::{DECOY_BYTES, DECOY_PREFIX, check_name};
 use crate::settings::ACCESS_FILE_BYTES_MAX;
 
 /// Of a new file: its owner alone.
@@ -41,11 +48,37 @@ pub struct PasswdArgs {
     /// Reads lines USER:PASSWORD from standard input and sets all of them.
     #[arg(long, conflicts_with = "user")]
     batch: bool,
+    /// Stores passwords so that SCRAM-SHA-256 works too, for MQTT 5.0 clients that prove a password without sending it.
+    #[arg(long, conflicts_with = "delete")]
+    scram: bool,
+    /// How many times a client has to hash its password for that.
+    #[arg(
+        long,
+        requires = "scram",
+        value_name = "COUNT",
+        default_value_t = scram::ITERATIONS,
+        value_parser = clap::value_parser!(u32).range(i64::from(scram::ITERATIONS_MIN)..=i64::from(scram::ITERATIONS_MAX))
+    )]
+    iterations: u32,
+}
+
+/// How new passwords are stored.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Argon2,
+    Scram(NonZeroU32),
 }
 
 /// Changes a password file.
 pub fn passwd(args: &PasswdArgs) -> anyhow::Result<ExitCode> {
     let mut lines = Lines::read(&args.file)?;
+    let kind = match NonZeroU32::new(args.iterations) {
+        Some(iterations) if args.scram => Kind::Scram(iterations),
+        _ => Kind::Argon2,
+    };
+    if args.scram {
+        lines.add_decoys()?;
+    }
     let told = match &args.user {
         Some(user) if args.delete => {
             if !lines.remove(user) {
@@ -55,12 +88,18 @@ pub fn passwd(args: &PasswdArgs) -> anyhow::Result<ExitCode> {
         }
         Some(user) => {
             check_name(user).map_err(anyhow::Error::msg)?;
-            let existed = lines.set(user, &hashed(&ask()?)?);
-            format!("password of user \"{user}\" {}\n", if existed { "changed" } else { "set" })
+            let had_scram = lines.has_scram(user);
+            let existed = lines.set(user, &hashed(&ask()?, kind)?);
+            let lost = had_scram && !args.scram;
+            format!(
+                "password of user \"{user}\" {}{}\n",
+                if existed { "changed" } else { "set" },
+                if lost { "; SCRAM no longer works for it, --scram brings it back" } else { "" }
+            )
         }
         None => {
             let stdin = io::stdin().lock().take(ACCESS_FILE_BYTES_MAX);
-            let count = batch(&mut lines, stdin)?;
+            let count = batch(&mut lines, stdin, kind)?;
             format!("passwords of {count} users set\n")
         }
     };
@@ -69,7 +108,7 @@ pub fn passwd(args: &PasswdArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn batch(lines: &mut Lines, input: impl BufRead) -> anyhow::Result<usize> {
+fn batch(lines: &mut Lines, input: impl BufRead, kind: Kind) -> anyhow::Result<usize> {
     let mut count = 0;
     for (number, line) in (1..).zip(input.lines()) {
         let line = line.with_context(|| format!("standard input, line {number}"))?;
@@ -81,24 +120,30 @@ fn batch(lines: &mut Lines, input: impl BufRead) -> anyhow::Result<usize> {
         };
         check_name(user)
             .map_err(|what| anyhow::anyhow!("standard input, line {number}: {what}; nothing was changed"))?;
-        let hash = hashed(password).with_context(|| format!("standard input, line {number}"))?;
+        let hash = hashed(password, kind).with_context(|| format!("standard input, line {number}"))?;
         lines.set(user, &hash);
         count += 1;
     }
     Ok(count)
 }
 
-fn hashed(password: &str) -> anyhow::Result<String> {
+fn hashed(password: &str, kind: Kind) -> anyhow::Result<String> {
     match password.len() {
         0 => bail!("the password is empty"),
         len if len > PASSWORD_BYTES_MAX => bail!("the password is longer than {PASSWORD_BYTES_MAX} bytes"),
         _ => {}
     }
-    let mut salt = [0; SALT_BYTES];
-    SystemRandom::new()
-        .fill(&mut salt)
-        .map_err(|_| anyhow::anyhow!("the system has no random bytes to give"))?;
-    Ok(Stored::create(password.as_bytes(), &salt))
+    Ok(match kind {
+        Kind::Argon2 => Stored::create(password.as_bytes(), &random::<SALT_BYTES>()?),
+        Kind::Scram(iterations) => Verifier::create(password.as_bytes(), &random()?, iterations).to_string(),
+    })
+}
+
+fn random<const BYTES: usize>() -> anyhow::Result<[u8; BYTES]> {
+    let mut bytes = [0; BYTES];
+    let filled = SystemRandom::new().fill(&mut bytes);
+    filled.map_err(|_| anyhow::anyhow!("the system has no random bytes to give"))?;
+    Ok(bytes)
 }
 
 /// Asks on the terminal, without showing what is typed, or reads a line.
@@ -164,6 +209,24 @@ impl Lines {
 
     fn place(&self, user: &str) -> Option<usize> {
         self.lines.iter().position(|line| line.split_once(':').is_some_and(|(name, _)| name == user))
+    }
+
+    /// The user's line serves SCRAM.
+    fn has_scram(&self, user: &str) -> bool {
+        let hash = self.place(user).and_then(|at| self.lines[at].split_once(':'));
+        hash.is_some_and(|(_, hash)| {
+            Stored::parse(hash.trim_end()).is_ok_and(|stored| stored.scram().is_some())
+        })
+    }
+
+    /// Gives the file a secret from which users are made up that are not there, if it has none.
+    fn add_decoys(&mut self) -> anyhow::Result<()> {
+        let has = self.lines.iter().any(|line| line.starts_with(DECOY_PREFIX) && !line.contains(':'));
+        if !has {
+            let secret = STANDARD.encode(random::<DECOY_BYTES>()?);
+            self.lines.push(format!("{DECOY_PREFIX}{secret}"));
+        }
+        Ok(())
     }
 
     /// Sets a line; `true`: the user had one.
@@ -233,13 +296,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("passwords");
         let mut lines = Lines::read(&path).unwrap();
-        assert!(!lines.set("ann", &hashed("one").unwrap()));
+        assert!(!lines.set("ann", &hashed("one", Kind::Argon2).unwrap()));
         lines.lines.insert(0, "# people".into());
         lines.write(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         let mut lines = Lines::read(&path).unwrap();
-        assert!(lines.set("ann", &hashed("two").unwrap()));
-        assert_eq!(batch(&mut lines, &b"bob:three\n\ncarl:a:b\n"[..]).unwrap(), 2);
+        assert!(lines.set("ann", &hashed("two", Kind::Argon2).unwrap()));
+        assert_eq!(batch(&mut lines, &b"bob:three\n\ncarl:a:b\n"[..], Kind::Argon2).unwrap(), 2);
         lines.write(&path).unwrap();
         let text = fs::read_to_string(&path).unwrap();
         assert!(text.starts_with("# people\nann:$argon2id$"), "{text}");
@@ -254,6 +317,28 @@ mod tests {
         assert!(lines.remove("bob") && !lines.remove("bob"));
         lines.write(&path).unwrap();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing else is left");
+    }
+
+    #[test]
+    fn lines_for_scram_take_the_place_of_others_and_the_file_gets_one_secret() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("passwords");
+        let mut lines = Lines::read(&path).unwrap();
+        let kind = Kind::Scram(NonZeroU32::new(scram::ITERATIONS_MIN).unwrap());
+        for _ in 0..2 {
+            lines.add_decoys().unwrap();
+            assert_eq!(batch(&mut lines, &b"ann:one\nbob:two\n"[..], kind).unwrap(), 2);
+        }
+        lines.set("carl", &hashed("three", Kind::Argon2).unwrap());
+        lines.write(&path).unwrap();
+        let mut lines = Lines::read(&path).unwrap();
+        assert_eq!(lines.lines.len(), 4);
+        assert!(lines.has_scram("ann") && !lines.has_scram("carl") && !lines.has_scram("dora"));
+        let users = Users::parse(&fs::read_to_string(&path).unwrap()).unwrap();
+        assert_eq!(users.len(), 3);
+        assert!(users.decoy_secret().is_some() && users.verifier("bob").is_some());
+        assert!(users.find("ann").unwrap().verify(b"one", &mut HashMemory::default()));
+        assert!(lines.set("ann", &hashed("one", Kind::Argon2).unwrap()) && !lines.has_scram("ann"));
     }
 
     #[test]
@@ -276,8 +361,10 @@ mod tests {
         let error = Lines::read(&path).err().unwrap().to_string();
         assert!(error.contains("config.toml:1: expected USER:HASH"), "{error}");
         let mut lines = Lines { lines: Vec::new(), found: None };
-        let error = batch(&mut lines, &b"ann:x\nbob\n"[..]).unwrap_err().to_string();
+        let error = batch(&mut lines, &b"ann:x\nbob\n"[..], Kind::Argon2).unwrap_err().to_string();
         assert!(error.contains("line 2: expected USER:PASSWORD"), "{error}");
-        assert!(hashed("").is_err() && hashed(&"x".repeat(PASSWORD_BYTES_MAX + 1)).is_err());
+        for bad in ["", &"x".repeat(PASSWORD_BYTES_MAX + 1)] {
+            assert!(hashed(bad, Kind::Argon2).is_err());
+        }
     }
 }

@@ -3,14 +3,14 @@
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use rustix::io::Errno;
-use socket2::{Domain, Socket, Type};
+use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::net::{TcpListener, UnixListener};
 use tracing::{debug, info, warn};
 
@@ -77,10 +77,17 @@ fn bind_unix(path: &Path, listener: &Listener) -> anyhow::Result<Bound> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error.into()),
     }
-    let bound = std::os::unix::net::UnixListener::bind(path)?;
-    bound.set_nonblocking(true)?;
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    if let Some(mode) = listener.mode {
+        // Before anybody can connect: nobody can until the socket listens.
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))
+            .context("its permissions cannot be set")?;
+    }
+    socket.listen(BACKLOG)?;
     info!(path = %path.display(), url = listener.url, "listening for {}", listener.protocol.map_or("WebSockets".into(), |p| p.to_string()));
-    Ok(Bound::Unix(bound))
+    Ok(Bound::Unix(socket.into()))
 }
 
 #[derive(Debug)]

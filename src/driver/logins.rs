@@ -1,33 +1,57 @@
-//! Checks passwords and tokens on a thread of their own, one at a time: a hash takes tens of milliseconds and some memory, which
-//! that one thread uses again and again. It is started by the first login that needs it.
+//! Checks passwords and tokens on threads of their own: a hash takes tens of milliseconds and some memory, which its thread uses
+//! again and again. A thread is started by the first login that needs it and has low priority, so that the broker's thread and
+//! others take the processor from it whenever they have something to do.
+//!
+//! Bound: [`THREADS_MAX`]; how many are at work at a time is up to the hub, which knows what each takes.
 
 use std::io;
 use std::rc::Rc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use crate::access::gate::{Done, Job};
 use crate::access::password::HashMemory;
 use crate::driver::shell::Shell;
 
-/// The thread that checks.
+/// Threads that check logins, on a machine with as many processors.
+const THREADS_MAX: usize = 4;
+/// Their priority, as a nice value: beside a thread of the usual one they get a tenth of a processor.
+const NICENESS: i32 = 10;
+
+/// A thread that had nothing to do for so long gives its memory back.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// How many threads check logins on this machine.
+pub fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX)
+}
+
+/// A thread that checks.
 struct Worker {
     jobs: SyncSender<Job>,
     done: mpsc::Receiver<Done>,
 }
 
-/// Runs the hub's jobs for ever.
+/// Runs the hub's jobs for ever, one at a time. There is one such task for each thread.
 pub async fn serve(shell: Rc<Shell>) {
     let mut worker: Option<Worker> = None;
     loop {
         shell.logins.notified().await;
         loop {
             let now = shell.now();
-            let job = shell.hub.borrow_mut().next_login_job(now);
+            let (job, more) = {
+                let mut hub = shell.hub.borrow_mut();
+                (hub.next_login_job(now), hub.has_login_jobs())
+            };
             shell.flush.notify_one();
             let Some(job) = job else { break };
+            if more {
+                // Another task may have nothing to do.
+                shell.logins.notify_one();
+            }
             let done = check(&mut worker, job).await;
             let now = shell.now();
             shell.hub.borrow_mut().login_done(done, now);
@@ -69,8 +93,20 @@ impl Worker {
 
 /// Ends with the broker's thread, which then takes no more results.
 fn work(waiting: &Receiver<Job>, results: &mpsc::Sender<Done>) {
+    // Of this thread alone, as Linux has it.
+    if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
+        debug!(%error, "passwords are checked with the usual priority");
+    }
     let mut memory = HashMemory::default();
-    while let Ok(job) = waiting.recv() {
+    loop {
+        let job = match waiting.recv_timeout(IDLE) {
+            Err(RecvTimeoutError::Timeout) => {
+                memory = HashMemory::default();
+                waiting.recv().ok()
+            }
+            received => received.ok(),
+        };
+        let Some(job) = job else { return };
         if results.blocking_send(job.run(system_secs(), &mut memory)).is_err() {
             return;
         }

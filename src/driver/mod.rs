@@ -122,6 +122,8 @@ async fn serve(settings: Settings, access: Access, reload: Reload) -> anyhow::Re
     let tools = store.tools();
     let mut hub = Hub::new(broker, settings.limits.clone());
     hub.set_login_seed(&random_seed()?);
+    let login_threads = logins::threads();
+    hub.set_login_threads(login_threads);
     hub.set_access(access, clock.now());
     let shell = Rc::new(Shell::new(hub, store, clock, settings.limits.store_queue_bytes_max));
     let (port_tx, port_rx) = mpsc::channel(PORT_REQUESTS_MAX);
@@ -146,7 +148,9 @@ async fn serve(settings: Settings, access: Access, reload: Reload) -> anyhow::Re
     tokio::task::spawn_local(flush::run(Rc::clone(&shell)));
     tokio::task::spawn_local(flush::timers(Rc::clone(&shell)));
     tokio::task::spawn_local(flush::store_events(Rc::clone(&shell), wake));
-    tokio::task::spawn_local(logins::serve(Rc::clone(&shell)));
+    for _ in 0..login_threads {
+        tokio::task::spawn_local(logins::serve(Rc::clone(&shell)));
+    }
     tokio::task::spawn_local(ports::serve(Rc::clone(&shell), port_rx));
     tokio::task::spawn_local(desk::serve(Rc::clone(&shell), desk_rx));
     tokio::task::spawn_local(status::serve(Rc::clone(&shell), Rc::clone(&reporter), status_rx));

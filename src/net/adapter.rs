@@ -30,6 +30,15 @@ pub enum Step {
         /// What it asks for.
         request: Box<ConnectRequest>,
     },
+    /// The next message of an extended authentication, or the first one of a new one on an open connection.
+    Authenticate {
+        /// The packet's length.
+        used: usize,
+        /// It begins anew.
+        begins: bool,
+        /// What it says.
+        message: Box<[u8]>,
+    },
     /// A packet that was answered here.
     Answered {
         /// Its length.
@@ -53,6 +62,8 @@ pub struct Credentials {
     pub user: Option<Box<str>>,
     /// The password, or a token.
     pub password: Option<Box<[u8]>>,
+    /// It asks for an extended authentication: the method and its first message.
+    pub extended: Option<(Box<str>, Box<[u8]>)>,
 }
 
 /// How an event was put into the outbox.

@@ -42,8 +42,10 @@ pub struct AccessSettings {
     pub owned_sessions: bool,
     /// Wrong passwords that one address may send in a minute; 0: any number.
     pub failures_per_minute: u32,
-    /// Memory that checking one password may take, in bytes.
+    /// Memory that checking passwords may take, in bytes.
     pub hash_memory_bytes_max: u64,
+    /// What a client is told that asks where it may have its answers sent.
+    pub response_information: Option<String>,
     /// Tokens.
     pub jwt: Option<JwtSettings>,
 }
@@ -115,8 +117,13 @@ impl Settings {
             users: access.users()?,
             tokens: access.tokens()?,
             failures_per_minute: access.failures_per_minute,
+            hash_memory_bytes_max: access.hash_memory_bytes_max,
         };
-        let rules = AccessRules { rules: access.rules()?, owned_sessions: access.owned_sessions };
+        let rules = AccessRules {
+            rules: access.rules()?,
+            owned_sessions: access.owned_sessions,
+            response_information: access.response_information.as_deref().map(Arc::from),
+        };
         Ok(Access {
             policy,
             rules,

@@ -103,6 +103,8 @@ pub struct Listener {
     pub trailing_lf: bool,
     /// Connections of this listener; `None`: bounded by those of all listeners alone.
     pub connections_max: Option<u32>,
+    /// Who may open a Unix socket, as permission bits of its file; `None`: as the process makes files.
+    pub mode: Option<u32>,
     /// Clients may come in that present nothing.
     pub anonymous: bool,
 }

@@ -60,6 +60,8 @@ pub struct RawListener {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow_anonymous_remote: Option<String>,
     pub connections_max: Bound<Count>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
     pub proxy_protocol: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cert_file: Option<PathBuf>,
@@ -284,6 +286,8 @@ pub struct RawAccess {
     pub sessions: RawSessions,
     pub failures_per_minute: Count,
     pub hash_memory_max: Size,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response_information: Option<String>,
 }
 
 /// How tokens are signed.
@@ -361,6 +365,7 @@ impl Default for RawListener {
             allow_anonymous: None,
             allow_anonymous_remote: None,
             connections_max: Bound(None),
+            mode: None,
             proxy_protocol: false,
             cert_file: None,
             key_file: None,
@@ -507,6 +512,7 @@ impl Default for RawAccess {
             sessions: RawSessions::OfUser,
             failures_per_minute: Count(20),
             hash_memory_max: Size(32 << 20),
+            response_information: None,
         }
     }
 }

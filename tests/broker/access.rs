@@ -28,53 +28,64 @@ const NOT_AUTHORIZED: u8 = 0x87;
 const SECRET: &str = "a secret of at least thirty-two bytes";
 
 /// A folder for a gateway, with what it is configured by.
-struct Place {
+pub(crate) struct Place {
     folder: TempDir,
     config: String,
 }
 
 impl Place {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let folder = tempfile::Builder::new().prefix("tidegate-test-").tempdir().unwrap();
         Self { folder, config: "[access]\nfailures_per_minute = 0\n".into() }
     }
 
-    fn file(self, name: &str, content: &str) -> Self {
+    pub(crate) fn file(self, name: &str, content: &str) -> Self {
         std::fs::write(self.folder.path().join(name), content).unwrap();
         self
     }
 
     /// A password file with these users, each of whom has its name as its password.
-    fn users(mut self, users: &[&str]) -> Self {
+    fn users(self, users: &[&str]) -> Self {
+        self.users_stored_with(users, &[])
+    }
+
+    /// The same with more arguments of `passwd`.
+    pub(crate) fn users_stored_with(mut self, users: &[&str], arguments: &[&str]) -> Self {
         let batch: String = users.iter().map(|user| format!("{user}:{user}\n")).collect();
-        passwd(self.folder.path(), &["passwords", "--batch"], &batch);
+        passwd(self.folder.path(), &[&["passwords", "--batch"], arguments].concat(), &batch);
         self.config += "password_file = \"passwords\"\n";
         self
     }
 
-    fn rules(mut self, rules: &str) -> Self {
+    pub(crate) fn failures_per_minute(mut self, failures: u32) -> Self {
+        self.config =
+            self.config.replace("failures_per_minute = 0", &format!("failures_per_minute = {failures}"));
+        self
+    }
+
+    pub(crate) fn rules(mut self, rules: &str) -> Self {
         self = self.file("acl", rules);
         self.config += "acl_file = \"acl\"\n";
         self
     }
 
-    fn config(mut self, more: &str) -> Self {
+    pub(crate) fn config(mut self, more: &str) -> Self {
         self.config += more;
         self
     }
 
-    fn options(self) -> (GatewayOptions, TempDir) {
+    pub(crate) fn options(self) -> (GatewayOptions, TempDir) {
         (GatewayOptions::new().config(&self.config), self.folder)
     }
 
-    fn start(self) -> Gateway {
+    pub(crate) fn start(self) -> Gateway {
         let (options, folder) = self.options();
         options.start_in(folder)
     }
 }
 
 /// `tidegate passwd` in `folder`, with `input` on its standard input.
-fn passwd(folder: &Path, arguments: &[&str], input: &str) {
+pub(crate) fn passwd(folder: &Path, arguments: &[&str], input: &str) {
     let mut child = Command::new(crate::harness::program())
         .current_dir(folder)
         .arg("passwd")
@@ -105,7 +116,7 @@ fn refusal(gateway: &Gateway, login: &Login) -> u8 {
     login.ask(gateway.address()).unwrap().connack.reason
 }
 
-fn reload(gateway: &Gateway) {
+pub(crate) fn reload(gateway: &Gateway) {
     let done = gateway.run(&["reload"]);
     assert!(done.status.success(), "{}", done.output);
     assert!(done.output.starts_with("reloaded: "), "{}", done.output);

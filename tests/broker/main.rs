@@ -5,6 +5,7 @@
 mod harness;
 
 mod access;
+mod authentication;
 mod disk;
 mod expiry;
 mod flow;

@@ -3,7 +3,9 @@
 use tidegate_mqtt::packet::Connect;
 use tidegate_mqtt::{Encode, PacketType, Property, Version};
 
-use crate::harness::{Client, Filter, Gateway, Login, Message, Packet, for_all_versions, for_both_versions};
+use crate::harness::{
+    Client, Filter, Gateway, GatewayOptions, Login, Message, Packet, for_all_versions, for_both_versions,
+};
 
 fn open(gateway: &Gateway, version: Version, name: &str) -> Client {
     Login::fresh(version, name).open(gateway.address()).unwrap()
@@ -253,6 +255,26 @@ fn an_authentication_method_that_is_not_known_is_refused() {
     let mut client = open(&gateway, Version::V5, "client");
     client.raw(&[0xf0, 0]).unwrap();
     assert_eq!(client.closed_because().unwrap(), Some(0x82));
+}
+
+#[test]
+fn response_information_is_given_to_who_asks_and_may_be_told_it() {
+    let config = "[access]\nresponse_information = \"replies/%c\"\n";
+    let gateway = GatewayOptions::new().config(config).start();
+    let told = |login: Login| login.open(gateway.address()).unwrap().connack;
+    let asking = |id: &str| Login::fresh(Version::V5, id).response_information(true);
+    assert_eq!(told(asking("pump 3")).response_information.as_deref(), Some("replies/pump 3"));
+    let made_up = told(asking(""));
+    let expected = format!("replies/{}", made_up.assigned_id.unwrap());
+    assert_eq!(made_up.response_information, Some(expected));
+    for quiet in
+        [Login::fresh(Version::V5, "c"), asking("c").response_information(false), asking("a/b"), asking("#")]
+    {
+        assert_eq!(told(quiet).response_information, None);
+    }
+    told(Login::fresh(Version::V311, "old"));
+    let unconfigured = Gateway::start();
+    assert_eq!(asking("c").open(unconfigured.address()).unwrap().connack.response_information, None);
 }
 
 #[test]

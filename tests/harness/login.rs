@@ -53,6 +53,10 @@ pub struct Login {
     pub receive_buffer: Option<usize>,
     pub user: Option<String>,
     pub password: Option<Vec<u8>>,
+    /// Method and first message of an extended authentication.
+    pub extended: Option<(String, Vec<u8>)>,
+    /// Asks for Response Information, or says that it does not want it.
+    pub response_information: Option<bool>,
 }
 
 impl Login {
@@ -71,6 +75,8 @@ impl Login {
             receive_buffer: None,
             user: None,
             password: None,
+            extended: None,
+            response_information: None,
         }
     }
 
@@ -112,13 +118,28 @@ impl Login {
         Self { user: Some(user.into()), password: Some(password.as_ref().to_vec()), ..self }
     }
 
+    /// Asks for extended authentication.
+    pub fn extended(self, method: &str, message: impl AsRef<[u8]>) -> Self {
+        Self { extended: Some((method.into(), message.as_ref().to_vec())), ..self }
+    }
+
+    /// Says whether it wants Response Information.
+    pub fn response_information(self, wanted: bool) -> Self {
+        Self { response_information: Some(wanted), ..self }
+    }
+
     /// A small receive buffer of the socket makes a client that does not read felt early.
     pub fn receive_buffer(self, bytes: usize) -> Self {
         Self { receive_buffer: Some(bytes), ..self }
     }
 
-    fn properties(&self) -> Vec<Property<'static>> {
+    fn properties(&self) -> Vec<Property<'_>> {
         let mut list = Vec::new();
+        list.extend(self.response_information.map(Property::RequestResponseInformation));
+        if let Some((method, message)) = &self.extended {
+            list.push(Property::AuthenticationMethod(method));
+            list.push(Property::AuthenticationData(message));
+        }
         list.extend(self.expiry.map(Property::SessionExpiryInterval));
         list.extend(self.receive_max.and_then(NonZeroU16::new).map(Property::ReceiveMaximum));
         list.extend(self.packet_max.and_then(NonZeroU32::new).map(Property::MaximumPacketSize));

@@ -18,6 +18,9 @@ pub struct Connack {
     pub packet_max: Option<u32>,
     pub aliases: Option<u16>,
     pub keep_alive: Option<u16>,
+    pub response_information: Option<String>,
+    pub auth_method: Option<String>,
+    pub auth_data: Option<Vec<u8>>,
 }
 
 /// A PUBLISH in either direction.
@@ -143,7 +146,12 @@ pub enum Packet {
     Disconnect {
         reason: u8,
     },
-    /// One that only clients send, or AUTH.
+    Auth {
+        reason: u8,
+        method: Option<String>,
+        data: Vec<u8>,
+    },
+    /// One that only clients send.
     Unexpected(String),
 }
 
@@ -160,6 +168,9 @@ impl From<Decoded<'_>> for Packet {
                 packet_max: connack.properties.maximum_packet_size().map(Into::into),
                 aliases: connack.properties.topic_alias_maximum(),
                 keep_alive: connack.properties.server_keep_alive(),
+                response_information: connack.properties.response_information().map(Into::into),
+                auth_method: connack.properties.authentication_method().map(Into::into),
+                auth_data: connack.properties.authentication_data().map(Into::into),
             }),
             Decoded::Publish(publish) => Self::Publish(Message::received(publish)),
             Decoded::Puback(packet) => Self::puback(ack(packet)),
@@ -176,6 +187,11 @@ impl From<Decoded<'_>> for Packet {
             },
             Decoded::Pingresp => Self::Pingresp,
             Decoded::Disconnect(disconnect) => Self::Disconnect { reason: disconnect.reason.byte() },
+            Decoded::Auth(auth) => Self::Auth {
+                reason: auth.reason.byte(),
+                method: auth.properties.authentication_method().map(Into::into),
+                data: auth.properties.authentication_data().unwrap_or_default().to_vec(),
+            },
             other => Self::Unexpected(format!("{other:?}")),
         }
     }

@@ -16,7 +16,7 @@ fn identity(user: Option<&str>) -> Identity {
 
 fn rules(text: &str) -> AccessRules {
     let rules = RuleSet::parse("acl", text, false).unwrap();
-    AccessRules { rules: Some(Arc::new(rules)), owned_sessions: true }
+    AccessRules { rules: Some(Arc::new(rules)), owned_sessions: true, ..AccessRules::default() }
 }
 
 impl Rig {
@@ -83,7 +83,8 @@ impl Rig {
 
 /// What the broker does about a question, in fact.
 fn in_fact(case: &Case) -> bool {
-    let access = AccessRules { rules: Some(Arc::clone(&case.rules)), owned_sessions: true };
+    let access =
+        AccessRules { rules: Some(Arc::clone(&case.rules)), owned_sessions: true, ..AccessRules::default() };
     let mut rig = Rig::new();
     let conn = rig.login(case.user.as_deref(), &case.client, true);
     match case.action {

@@ -37,10 +37,9 @@ impl Hub {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Mono> {
         let mine = self.deadlines.peek().map(|Reverse((at, _))| *at);
-        [mine, self.broker.next_deadline(), self.logins.next_end(), self.waiting.next_end()]
-            .into_iter()
-            .flatten()
-            .min()
+        let logins = [self.logins.next_end(), self.logins.next_renewal_end()];
+        let others = [mine, self.broker.next_deadline(), self.waiting.next_end()];
+        logins.into_iter().chain(others).flatten().min()
     }
 
     /// Time has passed.
@@ -54,6 +53,7 @@ impl Hub {
             }
         }
         self.end_expired_logins(now);
+        self.end_stale_renewals(now);
         self.end_waiting(now);
         self.broker.tick(now);
         self.finish_turn(now);

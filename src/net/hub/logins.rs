@@ -7,7 +7,7 @@
 //! Bounds: those of the [`Gate`], which knows how much each connection keeps.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -18,6 +18,7 @@ use crate::access::gate::{Begin, Done, Job, Verdict, address_key};
 use crate::access::{AddressKey, Denied, Gate, Identity, Login, Method, Policy};
 use crate::broker::AccessRules;
 use crate::broker::api::{ClientEvent, ConnId, ConnectRequest, Refusal};
+use crate::limits::Limits;
 use crate::net::adapter::Credentials;
 use crate::net::origin::{Origin, PeerAddress};
 use crate::time::{Mono, Now};
@@ -39,21 +40,30 @@ pub struct Access {
 /// The logins of a hub.
 #[derive(Debug)]
 pub(super) struct Logins {
-    gate: Gate,
+    pub(super) gate: Gate,
     anonymous: Vec<bool>,
-    /// Connection requests whose login waits for a job.
-    waiting: HashMap<ConnId, Box<ConnectRequest>>,
+    /// Connection requests whose login waits for a job, or for the client's next message.
+    pub(super) waiting: HashMap<ConnId, Box<ConnectRequest>>,
+    /// The last messages of extended authentications, for clients that have passed them and are not let in yet.
+    pub(super) last_messages: HashMap<ConnId, Vec<u8>>,
+    /// Since when open connections have been proving anew who they are, oldest first; those that are done may still be listed.
+    pub(super) renewals: VecDeque<(Mono, ConnId)>,
+    /// How long that may take, in milliseconds.
+    pub(super) renewal_millis_max: u64,
     /// When connections end because their tokens do.
     ends: BinaryHeap<Reverse<(Mono, ConnId)>>,
     ready: Vec<(u64, Verdict)>,
 }
 
 impl Logins {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(limits: &Limits) -> Self {
         Self {
             gate: Gate::new(Policy::default(), &[0; 32]),
             anonymous: Vec::new(),
             waiting: HashMap::new(),
+            last_messages: HashMap::new(),
+            renewals: VecDeque::new(),
+            renewal_millis_max: limits.login_millis_max.into(),
             ends: BinaryHeap::new(),
             ready: Vec::new(),
         }
@@ -74,6 +84,11 @@ impl Hub {
     pub fn set_login_seed(&mut self, seed: &[u8; 32]) {
         let policy = self.logins.gate.policy().clone();
         self.logins.gate = Gate::new(policy, seed);
+    }
+
+    /// So many login jobs may be under way at a time; 1 at first.
+    pub fn set_login_threads(&mut self, threads: usize) {
+        self.logins.gate.set_threads(threads);
     }
 
     /// Other terms are in force from now on. Connections whose login no longer counts end.
@@ -103,10 +118,10 @@ impl Hub {
         match identity.map_or((Method::Anonymous, None), |identity| (identity.method, identity.user.as_ref()))
         {
             _ if origin.is_none() => true,
-            (Method::Password, Some(user)) => stored(old, user) == stored(new, user),
+            (Method::Password | Method::Scram, Some(user)) => stored(old, user) == stored(new, user),
             (Method::Token, _) => old.tokens == new.tokens,
             (Method::Certificate, _) => true,
-            (Method::Anonymous | Method::Password, _) => self.logins.takes_anonymous(origin),
+            (Method::Anonymous | Method::Password | Method::Scram, _) => self.logins.takes_anonymous(origin),
         }
     }
 
@@ -118,6 +133,9 @@ impl Hub {
         request: Box<ConnectRequest>,
         now: Now,
     ) {
+        if let Some((method, message)) = credentials.extended {
+            return self.open_exchange(key, method, message, request, now);
+        }
         let slot = &self.slots[key];
         let (id, origin) = (slot.id, slot.origin.as_ref());
         let login = Login {
@@ -135,7 +153,7 @@ impl Hub {
         }
     }
 
-    /// The next login to check on another thread, if none is being checked. Whoever needs no check any more is let in at once.
+    /// The next login to check on another thread, if one more may be under way. Whoever needs no check any more is let in at once.
     pub fn next_login_job(&mut self, now: Now) -> Option<Job> {
         let mut ready = std::mem::take(&mut self.logins.ready);
         let job = self.logins.gate.next_job(&mut ready, now.mono);
@@ -174,7 +192,7 @@ impl Hub {
         }
     }
 
-    fn decide(&mut self, id: ConnId, request: ConnectRequest, verdict: Verdict, now: Now) {
+    pub(super) fn decide(&mut self, id: ConnId, request: ConnectRequest, verdict: Verdict, now: Now) {
         let Some(key) = self.key(id).filter(|key| !self.slots[*key].ending) else { return };
         match verdict {
             Ok(identity) => {
@@ -187,15 +205,15 @@ impl Hub {
             }
             Err(denied) => {
                 self.traffic.denied_logins += 1;
-                self.tell_of(key, &request, denied);
+                self.tell_of(key, &request.client_id, denied);
                 self.deliver(id, ClientEvent::Refused(refusal(denied)), now);
             }
         }
     }
 
-    fn tell_of(&self, key: usize, request: &ConnectRequest, denied: Denied) {
+    pub(super) fn tell_of(&self, key: usize, client: &str, denied: Denied) {
         let from = self.slots[key].origin.as_ref().map(|origin| origin.peer.to_string());
-        let (from, client) = (from.as_deref().unwrap_or("inside"), &*request.client_id);
+        let from = from.as_deref().unwrap_or("inside");
         match denied {
             // Whoever tries without end must not fill the log.
             Denied::TooManyFailures | Denied::Busy => debug!(from, client, %denied, "login refused"),
@@ -205,9 +223,11 @@ impl Hub {
 
     /// The connection is over: nobody waits for its login any more.
     pub(super) fn forget_login(&mut self, id: ConnId) {
-        if !self.logins.waiting.is_empty() && self.logins.waiting.remove(&id).is_some() {
+        let waited = !self.logins.waiting.is_empty() && self.logins.waiting.remove(&id).is_some();
+        if waited || self.logins.gate.challenged() > 0 {
             self.logins.gate.forget(id.0);
         }
+        self.logins.last_messages.remove(&id);
     }
 
     /// Ends the connections whose tokens have expired.
@@ -229,13 +249,14 @@ impl Hub {
 
 fn refusal(denied: Denied) -> Refusal {
     match denied {
-        Denied::Anonymous => Refusal::NotAuthorized,
+        Denied::Anonymous | Denied::Exchange(_) | Denied::OtherUser => Refusal::NotAuthorized,
+        Denied::Method => Refusal::BadMethod,
         Denied::Credentials | Denied::Token(_) => Refusal::BadCredentials,
         Denied::TooManyFailures | Denied::Busy => Refusal::Busy,
     }
 }
 
-fn key_of(peer: PeerAddress) -> AddressKey {
+pub(super) fn key_of(peer: PeerAddress) -> AddressKey {
     match peer {
         PeerAddress::Ip(address) => match address.ip().to_canonical() {
             IpAddr::V4(ip) => address_key(&ip.octets()),
@@ -246,7 +267,7 @@ fn key_of(peer: PeerAddress) -> AddressKey {
 }
 
 /// What a request takes in memory while it waits.
-fn kept_bytes(request: &ConnectRequest) -> usize {
+pub(super) fn kept_bytes(request: &ConnectRequest) -> usize {
     let will = request.will.as_ref().map_or(0, |will| {
         let texts = will.properties.iter().flat_map(|properties| {
             let pairs = properties.user.iter().map(|(name, value)| name.len() + value.len() + PAIR_BYTES);

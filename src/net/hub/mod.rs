@@ -7,6 +7,7 @@
 //! Invariants: an outbox that waits is listed as dirty exactly once; the byte sums equal the sum over all connections; after a
 //! connection's last command (goodbye, loss, or the broker's `Close`) none of its input is heard.
 
+mod authentication;
 mod deadlines;
 mod logins;
 #[cfg(test)]
@@ -155,6 +156,7 @@ impl Hub {
     pub fn new(broker: Broker, limits: Limits) -> Self {
         Self {
             broker,
+            logins: Logins::new(&limits),
             limits,
             slots: Slab::new(),
             opened: 0,
@@ -168,7 +170,6 @@ impl Hub {
             unblocked: Vec::new(),
             loads: Vec::new(),
             deadlines: BinaryHeap::new(),
-            logins: Logins::new(),
             waiting: Waiting::default(),
             excused: Mono(0),
             turn_congested: false,
@@ -380,6 +381,13 @@ impl Hub {
                 Step::Branch { used, branch, command } => {
                     at += used;
                     self.branch_command(key, branch, command, now);
+                }
+                Step::Authenticate { used, begins, message } => {
+                    at += used;
+                    self.authentication_message(key, begins, message, now);
+                    if self.slots[key].ending {
+                        return bytes.len();
+                    }
                 }
                 Step::Answered { used } => at += used,
                 Step::Incomplete { need } => {

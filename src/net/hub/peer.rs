@@ -109,6 +109,14 @@ impl Peer {
         }
     }
 
+    /// Sends the next message of an extended authentication; `false`: it cannot be said to this client.
+    pub(super) fn authenticate(&mut self, message: &[u8], is_last: bool, answers: &mut Vec<u8>) -> bool {
+        match self {
+            Self::Mqtt(adapter) => adapter.authenticate(message, is_last, answers),
+            Self::Stomp(_) | Self::Port(_) | Self::Branch { .. } => false,
+        }
+    }
+
     /// The deadline has passed.
     pub(super) fn expire(&mut self, answers: &mut Vec<u8>) {
         match self {

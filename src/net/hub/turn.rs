@@ -107,7 +107,7 @@ impl Hub {
         slot.stuffed |= slot.outbox.len() > full + high;
     }
 
-    pub(super) fn deliver(&mut self, id: ConnId, event: ClientEvent, now: Now) {
+    pub(super) fn deliver(&mut self, id: ConnId, mut event: ClientEvent, now: Now) {
         let Some(mut key) = self.key(id) else { return };
         let mut branch = 0;
         if let Peer::Branch { parent, number } = self.slots[key].peer {
@@ -121,6 +121,9 @@ impl Hub {
         let id = slot.id;
         let last = branch == 0 && matches!(event, ClientEvent::Close(_) | ClientEvent::Refused(_));
         let opens = matches!(event, ClientEvent::Connected(_));
+        if let ClientEvent::Connected(connected) = &mut event {
+            connected.authentication_data = self.logins.take_last_message(id);
+        }
         let answers = !matches!(event, ClientEvent::Deliver(_) | ClientEvent::DeliverRelease { .. });
         if slot.blocked && answers && self.answered.last() != Some(&id) {
             self.answered.push(id);

@@ -65,21 +65,19 @@ impl Adapter {
                 tag: tag(unsubscribe.packet_id),
                 filters: unsubscribe.filters.iter().map(Box::from).collect(),
             },
-            Event::Connect(connect) => match self.connect(&connect) {
-                Some(request) => {
-                    let credentials = Credentials {
-                        user: connect.user_name.map(Box::from),
-                        password: connect.password.map(Box::from),
-                    };
-                    return Step::Login { used, credentials, request: Box::new(request) };
-                }
-                None => {
-                    self.connection.refuse(answers, ReasonCode::BadAuthenticationMethod, ());
-                    return Step::End;
-                }
-            },
+            Event::Connect(connect) => {
+                let request = Box::new(self.connect(&connect));
+                return Step::Login { used, credentials: credentials(&connect), request };
+            }
             Event::Disconnect(disconnect) => goodbye(&disconnect),
-            Event::Auth(_) => return self.end(ReasonCode::ProtocolError, answers),
+            Event::Auth(auth) => {
+                let message = auth.properties.authentication_data().unwrap_or_default().into();
+                return Step::Authenticate {
+                    used,
+                    begins: auth.reason == ReasonCode::ReAuthenticate,
+                    message,
+                };
+            }
         };
         Step::Command { used, command }
     }
@@ -96,11 +94,7 @@ impl Adapter {
         ClientCommand::Publish(PublishRequest { tag: publish.packet_id.map_or(ReplyTag(0), tag), message })
     }
 
-    /// `None`: it wants an extended authentication, and there is none.
-    fn connect(&mut self, connect: &Connect<'_>) -> Option<ConnectRequest> {
-        if connect.properties.authentication_method().is_some() {
-            return None;
-        }
+    fn connect(&mut self, connect: &Connect<'_>) -> ConnectRequest {
         let expiry = match (connect.version.is_v5(), connect.clean_start) {
             (true, _) => session_expiry(connect.properties.session_expiry_interval().unwrap_or(0)),
             (false, true) => SessionExpiry::WithConnection,
@@ -109,14 +103,24 @@ impl Adapter {
         self.requested_expiry = expiry;
         let longer = connect.keep_alive == 0 || connect.keep_alive > self.keep_alive_max;
         self.server_keep_alive = (self.keep_alive_max > 0 && longer).then_some(self.keep_alive_max);
-        Some(ConnectRequest {
+        ConnectRequest {
             client_id: connect.client_id.into(),
             clean_start: connect.clean_start,
             expiry,
             receive_max: self.connection.client_receive_maximum(),
             will: connect.will.as_ref().map(will),
             internal: false,
-        })
+        }
+    }
+}
+
+fn credentials(connect: &Connect<'_>) -> Credentials {
+    let properties = &connect.properties;
+    let message = || properties.authentication_data().unwrap_or_default().into();
+    Credentials {
+        user: connect.user_name.map(Box::from),
+        password: connect.password.map(Box::from),
+        extended: properties.authentication_method().map(|method| (method.into(), message())),
     }
 }
 

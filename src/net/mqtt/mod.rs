@@ -115,9 +115,11 @@ impl Adapter {
         self.connection.reject(answers, &Violation::Timeout);
     }
 
-    fn end(&mut self, reason: ReasonCode, answers: &mut Vec<u8>) -> Step {
-        self.connection.disconnect(answers, reason, ());
-        Step::End
+    /// The next message of an extended authentication, which is the last one of a re-authentication if `is_last`. `false`: it
+    /// cannot be said to this client.
+    pub(super) fn authenticate(&mut self, message: &[u8], is_last: bool, answers: &mut Vec<u8>) -> bool {
+        let reason = if is_last { ReasonCode::Success } else { ReasonCode::ContinueAuthentication };
+        self.connection.authenticate(answers, reason, Some(message)).is_ok()
     }
 }
 

@@ -82,6 +82,8 @@ impl Adapter {
                 .then(|| expiry_secs(connected.expiry)),
             assigned_client_id: connected.assigned_client_id.as_deref(),
             server_keep_alive: self.server_keep_alive,
+            response_information: connected.response_information.as_deref(),
+            authentication_data: connected.authentication_data.as_deref(),
             ..Acceptance::default()
         };
         self.connection.accept(out, &acceptance, now.mono.as_millis())
@@ -223,6 +225,7 @@ fn refusal_code(refusal: Refusal) -> ReasonCode {
         Refusal::WillInvalid => ReasonCode::TopicNameInvalid,
         Refusal::NotAuthorized => ReasonCode::NotAuthorized,
         Refusal::BadCredentials => ReasonCode::BadUserNameOrPassword,
+        Refusal::BadMethod => ReasonCode::BadAuthenticationMethod,
         Refusal::Busy => ReasonCode::ServerBusy,
     }
 }

@@ -108,6 +108,7 @@ impl Adapter {
     /// A session that ends with its connection, under a name that the broker makes up.
     fn connect(&mut self, connect: &Connect<'_>) {
         let credentials = Credentials {
+            extended: None,
             user: connect.login.as_deref().map(Box::from),
             password: connect.passcode.as_deref().map(|passcode| passcode.as_bytes().into()),
         };

@@ -286,6 +286,7 @@ fn refusal_text(refusal: Refusal) -> &'static str {
         Refusal::QuotaExceeded => "no room for another client",
         Refusal::WillInvalid => "the will is not valid",
         Refusal::NotAuthorized | Refusal::BadCredentials => "the login is refused",
+        Refusal::BadMethod => "the way to log in is not offered",
         Refusal::Busy => "too many logins: try again later",
     }
 }

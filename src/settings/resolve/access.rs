@@ -9,6 +9,8 @@ use crate::settings::raw::{RawAccess, RawDefault, RawJwt, RawSessions};
 
 /// Wrong passwords that one address may send in a minute, at most.
 const FAILURES_PER_MINUTE_MAX: u64 = 1_000_000;
+/// What a client is told of where it may have its answers sent, in bytes, before names are filled in.
+const RESPONSE_INFORMATION_BYTES_MAX: usize = 1024;
 /// Memory that checking a password with our own parameters takes, in bytes.
 const HASH_MEMORY_BYTES_MIN: u64 = 8 << 20;
 
@@ -43,8 +45,20 @@ pub fn access(
             raw.hash_memory_max,
             HASH_MEMORY_BYTES_MIN..=HASH_MEMORY_BYTES_MAX,
         )?,
+        response_information: response_information(raw, check)?,
         jwt: tokens(jwt, check)?,
     })
+}
+
+fn response_information(raw: &RawAccess, check: &Check<'_>) -> Result<Option<String>, SettingsError> {
+    let Some(text) = &raw.response_information else { return Ok(None) };
+    if text.is_empty() || text.len() > RESPONSE_INFORMATION_BYTES_MAX || text.contains(['+', '#', '\0']) {
+        return check.fail(
+            "access.response_information",
+            format!("expected the beginning of a topic such as \"replies/%c\", without + and #, of at most {RESPONSE_INFORMATION_BYTES_MAX} bytes"),
+        );
+    }
+    Ok(Some(text.clone()))
 }
 
 fn tokens(raw: &mut RawJwt, check: &Check<'_>) -> Result<Option<JwtSettings>, SettingsError> {

@@ -14,6 +14,9 @@ use crate::settings::raw::{RawCertificateUser, RawClientCertificate, RawListener
 pub(in crate::settings) const ANYONE_MAY_CONNECT: &str = "yes, anyone who reaches this address may connect";
 /// Listeners of one broker.
 const LISTENERS_MAX: usize = 16;
+/// Permissions that a socket's file may have: read, write and execute, of which writing is what connecting takes.
+const MODE_MAX: u32 = 0o777;
+const OWNER_MAY_CONNECT: u32 = 0o600;
 const DEFAULT_LISTENERS: [&str; 2] = ["mqtt://127.0.0.1:1883", "stomp://127.0.0.1:61613"];
 
 /// All listeners; the default ones if there are none.
@@ -62,8 +65,29 @@ fn listener(raw: &mut RawListener, at: &At<'_>) -> Result<Listener, SettingsErro
         proxy_protocol: raw.proxy_protocol,
         trailing_lf: raw.trailing_lf,
         connections_max,
+        mode: mode(raw, url.transport, at)?,
         anonymous: false,
     })
+}
+
+/// Permission bits, written as for chmod.
+fn mode(raw: &RawListener, transport: Transport, at: &At<'_>) -> Result<Option<u32>, SettingsError> {
+    let Some(text) = &raw.mode else { return Ok(None) };
+    if transport != Transport::Unix {
+        return at.fail("mode", "is for Unix sockets: mqtt+unix:// and stomp+unix://");
+    }
+    let digits = (3..=4).contains(&text.len()) && text.bytes().all(|byte| matches!(byte, b'0'..=b'7'));
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| digits && *mode <= MODE_MAX);
+    match mode {
+        Some(mode) if mode & OWNER_MAY_CONNECT == OWNER_MAY_CONNECT => Ok(Some(mode)),
+        Some(_) => {
+            at.fail("mode", format!("\"{text}\" keeps the broker's own user out; write for example \"0660\""))
+        }
+        None => at.fail(
+            "mode",
+            format!("expected permissions in octal digits, in quotes, such as \"0660\", found \"{text}\""),
+        ),
+    }
 }
 
 fn tls(

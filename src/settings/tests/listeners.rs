@@ -40,8 +40,18 @@ fn a_client_certificate_that_is_required_opens_an_address_to_the_network() {
 }
 
 #[test]
+fn a_unix_socket_has_the_permissions_that_are_written() {
+    let mode = |more: &str| {
+        let text = format!("[[listener]]\nurl = 'mqtt+unix:///run/a'\n{more}");
+        Case::new(&text).settings().listeners[0].mode
+    };
+    assert_eq!((mode(""), mode("mode = '0660'"), mode("mode = \"600\"")), (None, Some(0o660), Some(0o600)));
+}
+
+#[test]
 fn keys_that_do_not_go_together_are_refused_at_their_lines() {
     let plain = |more: &str| format!("[[listener]]\nurl = 'mqtt://127.0.0.1'\n{more}");
+    let unix = |more: &str| plain(more).replace("mqtt://127.0.0.1", "mqtt+unix:///a");
     for (text, said) in [
         (
             plain("cert_file = 'a'"),
@@ -50,6 +60,12 @@ fn keys_that_do_not_go_together_are_refused_at_their_lines() {
         (plain("user_from_cert = 'cn'"), "t.toml:3: listener[0].user_from_cert: is for TLS"),
         (plain("user_from_cert = 'name'"), "t.toml:3: listener[0].user_from_cert: "),
         (plain("trailing_lf = true"), "t.toml:3: listener[0].trailing_lf: is for STOMP"),
+        (plain("mode = '0660'"), "t.toml:3: listener[0].mode: is for Unix sockets"),
+        (unix("mode = '66'"), "t.toml:3: listener[0].mode: expected permissions in octal digits"),
+        (unix("mode = '0680'"), "t.toml:3: listener[0].mode: expected permissions in octal digits"),
+        (unix("mode = '1777'"), "t.toml:3: listener[0].mode: expected permissions in octal digits"),
+        (unix("mode = '0060'"), "t.toml:3: listener[0].mode: \"0060\" keeps the broker's own user out"),
+        (unix("mode = 0660"), "t.toml:3:"),
         (plain("connections_max = 0"), "t.toml:3: listener[0].connections_max: expected 1 to 1000000"),
         (tls("client_cert = 'required'"), "t.toml:5: listener[0].client_cert: needs `client_ca_file`"),
         (tls("user_from_cert = 'cn'"), "t.toml:5: listener[0].user_from_cert: needs clients' certificates"),
