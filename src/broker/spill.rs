@@ -79,6 +79,11 @@ impl Spills {
         self.moves.is_empty()
     }
 
+    /// An earlier process has committed some of it.
+    fn are_taken_up(&self) -> bool {
+        self.moves.iter().any(|m| m.publisher.is_none())
+    }
+
     fn of_session(&self, key: SessionKey, conn: Option<ConnId>) -> bool {
         self.moves
             .iter()
@@ -154,12 +159,14 @@ impl Broker {
         });
     }
 
-    /// A message of this client would overtake what it has committed before: it is to wait, if its client can.
+    /// A message of this client would overtake what it, or anybody before a restart, has committed before: it is to wait, if its
+    /// client can. On a full disk, where nothing moves, only the client itself waits.
     #[inline]
     pub(super) fn follows_a_move(&self, key: SessionKey) -> bool {
         !self.spills.is_idle()
             && self.may_wait != super::waiting::MayWait::No
-            && self.spills.of_session(key, self.sessions[key as usize].conn)
+            && (self.spills.of_session(key, self.sessions[key as usize].conn)
+                || (!self.full && self.spills.are_taken_up()))
     }
 
     /// The first move can go on.
