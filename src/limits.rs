@@ -12,6 +12,9 @@ pub enum Overflow {
     DropHead,
     /// The new message is dropped for this queue.
     DropTail,
+    /// The publisher is not read until there is room; once it has waited for `publisher_wait_millis_max` it is told as with
+    /// `Reject`.
+    Block,
 }
 
 /// Bounds of one queue.
@@ -120,6 +123,9 @@ pub struct Limits {
     pub packet_bytes_before_login_max: u32,
     /// Milliseconds from accept to a complete CONNECT.
     pub login_millis_max: u32,
+    /// Milliseconds that a publisher waits, unread, for room in a queue that is full and defined so, or, if it speaks STOMP, on
+    /// the disk or in any queue; 0: it never waits.
+    pub publisher_wait_millis_max: u32,
     /// Unacknowledged QoS 1 and 2 messages from one client (Receive Maximum that we announce).
     pub receive_max: u16,
     /// Unsettled deliveries to one client, whatever it offers.
@@ -142,8 +148,12 @@ pub struct Limits {
     pub transactions_per_session_max: u16,
     /// Messages and acknowledgements of one transaction.
     pub transaction_actions_max: u32,
-    /// Memory of one transaction in bytes; it becomes durable as one write.
+    /// Memory of one transaction in bytes; so much becomes durable as one write, and what comes on top waits in the store.
     pub transaction_bytes_max: u64,
+    /// Bytes of one transaction that may wait in the store.
+    pub transaction_disk_bytes_max: u64,
+    /// Bytes of all transactions that may wait in the store.
+    pub transactions_disk_bytes_max: u64,
     /// Transactions that are prepared and not decided.
     pub prepared_transactions_max: u32,
     /// Seconds after which a prepared transaction that nobody decided is rolled back; `None`: never.
@@ -207,6 +217,7 @@ impl Default for Limits {
             packet_bytes_max: 1 << 20,
             packet_bytes_before_login_max: 64 << 10,
             login_millis_max: 10_000,
+            publisher_wait_millis_max: 300_000,
             receive_max: 1000,
             inflight_messages_max: 1000,
             inflight_bytes_max: 1 << 20,
@@ -219,6 +230,8 @@ impl Default for Limits {
             transactions_per_session_max: 16,
             transaction_actions_max: 1024,
             transaction_bytes_max: MIB,
+            transaction_disk_bytes_max: 128 * MIB,
+            transactions_disk_bytes_max: 256 * MIB,
             prepared_transactions_max: 1000,
             prepared_timeout_secs: None,
             transactions_bytes_max: 2 * MIB,

@@ -135,6 +135,8 @@ families! {
     "received" COUNTER BYTES, "Topics and payloads from clients", |s, out| out.by_qos(s.traffic.bytes_in);
     "sent" COUNTER BYTES, "Topics and payloads to clients", |s, out| out.by_qos(s.traffic.bytes_out);
     "dropped_messages" COUNTER None, "Messages dropped by cause", |s, out| out.by("cause", &s.traffic.dropped);
+    "waiting_publishers" GAUGE None, "Connections that are not read because their message finds no room", |s, out| out.one(s.traffic.waiting_for_room);
+    "delayed_messages" COUNTER None, "Messages and commits that had to wait for room", |s, out| out.one(s.traffic.waited_for_room);
     "refused_connections" COUNTER None, "Connections turned away before they had a session, by cause", |s, out| out.by("cause", &s.traffic.refused_connections);
     "connects" COUNTER None, "Sessions opened or resumed", |s, out| out.one(s.traffic.connects);
     "disconnects" COUNTER None, "Connections that ended", |s, out| out.one(s.traffic.disconnects);
@@ -160,6 +162,14 @@ families! {
     "queue_inflight_messages" GAUGE None, "Messages of one of the largest queues delivered and not yet settled", |s, out| out.queues(s, |q| q.inflight);
     "queue_oldest_age" GAUGE SECONDS, "Age of the oldest unsettled message of one of the largest queues", queue_ages;
     "queue_dropped_messages" COUNTER None, "Messages dropped from one of the largest queues by cause", queue_drops;
+
+    "named_queues" GAUGE None, "Named queues", |s, out| out.one(s.work.named_queues);
+    "dead_letters" COUNTER None, "Messages that became dead letters", |s, out| out.one(s.work.dead_letters);
+    "returned_messages" COUNTER None, "Messages that consumers gave back to their queue", |s, out| out.one(s.work.returned);
+    "transactions" COUNTER None, "Transactions by what became of them", |s, out| out.by("outcome", &s.work.transactions);
+    "transactions_open" GAUGE None, "Transactions open now", |s, out| out.one(s.work.transactions_open);
+    "transactions_prepared" GAUGE None, "Transactions that wait for a decision", |s, out| out.one(s.work.transactions_prepared);
+    "transactions_disk" GAUGE BYTES, "What transactions have on the disk", |s, out| out.one(s.work.transactions_disk_bytes);
 
     "store_commits" COUNTER None, "Group commits", |s, out| out.one(s.store.commits);
     "store_syncs" COUNTER None, "Syncs to the device by cause", |s, out| out.by("cause", &s.store.syncs);

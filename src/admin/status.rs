@@ -38,6 +38,8 @@ pub struct Status {
     pub subscriptions: u64,
     /// Of these, shared ones: each group counts once.
     pub shared_subscriptions: u64,
+    /// Named queues and transactions.
+    pub work: Work,
     /// Retained messages.
     pub retained: Retained,
     /// The store.
@@ -114,6 +116,10 @@ pub struct Traffic {
     pub packets_in: u64,
     /// Packets to clients, of any type.
     pub packets_out: u64,
+    /// Connections that are not read just now because their last message or commit waits for room.
+    pub waiting_for_room: u64,
+    /// Messages and commits that had to wait for room.
+    pub waited_for_room: u64,
     /// Bytes read from clients.
     pub socket_bytes_in: u64,
     /// Bytes written to clients.
@@ -192,6 +198,26 @@ pub struct Sessions {
     pub connected_max: u64,
     /// Ended because nobody came back in time.
     pub expired: u64,
+}
+
+/// Named queues and transactions.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Work {
+    /// Named queues.
+    pub named_queues: u64,
+    /// Transactions that are open now.
+    pub transactions_open: u64,
+    /// Transactions that are prepared and not decided.
+    pub transactions_prepared: u64,
+    /// Bytes that transactions have on the disk.
+    pub transactions_disk_bytes: u64,
+    /// Transactions by what became of them: `committed`, `aborted`, and of these `timed_out`; `spilled` outgrew the memory for them.
+    pub transactions: ByCause,
+    /// Messages that became dead letters.
+    pub dead_letters: u64,
+    /// Messages that consumers gave back to their queue.
+    pub returned: u64,
 }
 
 /// Retained messages.

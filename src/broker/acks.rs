@@ -97,6 +97,9 @@ impl Broker {
             }
         }
         self.run_retained(now);
+        if !self.spills.is_idle() {
+            self.go_on_moving();
+        }
     }
 
     /// PUBACK, or a refusal.

@@ -50,12 +50,25 @@ pub enum TransactionAction {
         /// Back to its place.
         requeue: bool,
     },
+    /// The same for a delivery of another connection, which is the same client's. It must be there until the commit, and such a
+    /// transaction cannot be prepared.
+    Elsewhere {
+        /// The other connection.
+        conn: ConnId,
+        /// The delivery.
+        delivery: DeliveryId,
+        /// It was not taken: back to its place, or not. `None`: it was.
+        rejected: Option<bool>,
+    },
 }
 
 /// Which messages a consumer wants.
 pub trait Selector: fmt::Debug + Send + Sync {
     /// The consumer wants the message, which has come back to its queue so many times. Asked again it must say the same.
     fn wants(&self, message: &Message, redeliveries: u32) -> bool;
+
+    /// Memory that it takes, in bytes.
+    fn memory(&self) -> usize;
 }
 
 /// Starts a consumer of a named queue.

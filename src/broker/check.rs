@@ -46,7 +46,9 @@ impl Broker {
         let prepared: u64 = self.prepared.open.values().map(|prepared| prepared.bytes).sum();
         assert_eq!(held + prepared, self.transaction_bytes, "I4: memory of transactions");
         let filters = self.sessions.iter().flat_map(|(_, session)| session.subscriptions.keys());
-        let bytes: usize = filters.map(|filter| subscription_bytes(filter)).sum();
+        let members = self.groups.iter().flat_map(|(_, group)| group.members());
+        let consumers: usize = members.filter_map(|m| m.consumer.as_ref()).map(|c| c.memory()).sum();
+        let bytes = consumers + filters.map(|filter| subscription_bytes(filter)).sum::<usize>();
         assert_eq!(bytes, self.subscription_bytes, "I4: memory of subscriptions");
         let timers = self.sessions.iter().filter(|(_, session)| session.end_at.is_some()).count()
             + self.wills.values().filter(|pending| pending.due.is_some()).count()

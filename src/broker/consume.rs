@@ -30,6 +30,7 @@ impl Broker {
         }
         if own.map_or(0, |own| own.len()) >= self.limits.subscriptions_per_session_max as usize
             || self.subscriptions >= self.limits.subscriptions_max as usize
+            || self.subscription_memory() as u64 >= self.limits.subscriptions_bytes_max
         {
             return Err(ConsumeOutcome::QuotaExceeded);
         }
@@ -52,6 +53,7 @@ impl Broker {
             under_way: 0,
             under_way_bytes: 0,
         };
+        self.subscription_bytes += consumer.memory();
         let member = Member {
             session: key,
             qos: Qos::ExactlyOnce,
@@ -93,10 +95,17 @@ impl Broker {
 
     fn end_consumer(&mut self, key: SessionKey, id: ConsumerId) {
         if let Some(own) = &mut self.sessions[key as usize].consumers
-            && own.remove(&id).is_some()
+            && let Some(group) = own.remove(&id)
         {
-            self.subscriptions -= 1;
+            self.forget_consumer(key, group, id);
         }
+    }
+
+    /// A consumer that is still a member of its queue is about to go.
+    fn forget_consumer(&mut self, key: SessionKey, group: GroupKey, id: ConsumerId) {
+        self.subscriptions -= 1;
+        let consumer = self.groups[group as usize].consumer_mut(key, id);
+        self.subscription_bytes -= consumer.map_or(0, |consumer| consumer.memory());
     }
 
     fn return_of_consumer(&mut self, key: SessionKey, group: GroupKey, id: ConsumerId, now: Now) {
@@ -116,8 +125,8 @@ impl Broker {
     /// Ends all consumers of a session, whose connection is gone; their queues are left to the caller to serve.
     pub(super) fn end_consumers(&mut self, key: SessionKey) {
         let Some(own) = self.sessions[key as usize].consumers.take() else { return };
-        self.subscriptions -= own.len();
         for (id, group_key) in *own {
+            self.forget_consumer(key, group_key, id);
             let group = &mut self.groups[group_key as usize];
             group.leave(key, Some(id));
             if !group.has_member(key) {

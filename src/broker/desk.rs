@@ -44,6 +44,12 @@ pub enum DeskError {
     /// A message has no origin.
     #[error("the first message does not say where it comes from: name a queue to move it to")]
     NoOrigin,
+    /// A message comes from a link, whose queue takes nothing by hand.
+    #[error(
+        "the first message is one that the upstream of a link refused, and a link's queue is filled from its topics alone: name a \
+         queue to move it to with --to, or publish it again"
+    )]
+    FromLink,
     /// The target is the queue itself.
     #[error("a message cannot be moved to the queue that it is in")]
     SameQueue,
@@ -117,7 +123,10 @@ impl Broker {
         entry: &Entry,
         now: Now,
     ) -> Result<(), DeskError> {
-        let target = to.or_else(|| origin(&entry.message)).ok_or(DeskError::NoOrigin)?;
+        let target = match to {
+            Some(to) => to,
+            None => origin(&entry.message)?,
+        };
         if target == name {
             return Err(DeskError::SameQueue);
         }
@@ -209,11 +218,13 @@ impl Broker {
 }
 
 /// The queue that a dead letter comes from.
-fn origin(message: &Message) -> Option<&str> {
-    let user = &message.properties()?.user;
+fn origin(message: &Message) -> Result<&str, DeskError> {
+    let user = message.properties().map_or(&[][..], |properties| &properties.user);
     let origin = user.iter().rev().find(|(name, _)| &**name == ORIGIN).map(|(_, value)| &**value);
-    // The queue of a link belongs to the link alone.
-    origin.filter(|name| !name.starts_with('$'))
+    match origin {
+        Some(link) if link.starts_with('$') => Err(DeskError::FromLink),
+        origin => origin.ok_or(DeskError::NoOrigin),
+    }
 }
 
 /// The message without the story of its death.

@@ -175,6 +175,12 @@ impl Building {
         self.ops.push(Op::Settle { queue: id, first: seq, count: 1, bytes: u64::from(size) });
     }
 
+    /// Messages of a queue that the broker's table does not hold are done with.
+    pub(super) fn settle_run(&mut self, queue: QueueId, first: Seq, count: u64, bytes: u64) {
+        self.memory += size_of::<Op>();
+        self.ops.push(Op::Settle { queue, first, count, bytes });
+    }
+
     /// Takes a queue's message out of the batch, if it is there.
     fn take_out(&mut self, queue: QueueId, seq: Seq) -> bool {
         let Some(place) = self.places.remove(&(queue, seq)) else { return false };

@@ -145,6 +145,8 @@ impl Broker {
 
     /// A page is there. It may belong to a queue that is gone or whose cursor has moved meanwhile.
     pub(super) fn page(&mut self, page: Page, now: Now) {
+        let page = if self.spills.is_idle() { Some(page) } else { self.move_page(page, now) };
+        let Some(page) = page else { return };
         if let Some(&key) = self.queue_keys.get(&page.queue) {
             let queue = &mut self.queues[key as usize];
             let page = queue.completed(page);

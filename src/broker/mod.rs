@@ -34,6 +34,7 @@ mod queues;
 mod restore;
 mod retain;
 mod scan;
+mod spill;
 mod stats;
 mod subscribe;
 mod sys;
@@ -43,6 +44,7 @@ pub(crate) mod tests;
 mod tests_hold;
 mod tick;
 mod transact;
+mod waiting;
 mod wills;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -91,9 +93,17 @@ pub struct Broker {
     named_batch: BatchId,
     /// Memory of all open transactions.
     transaction_bytes: u64,
+    /// What transactions have in the store.
+    spills: spill::Spills,
     prepared: PreparedTable,
     /// The batch of the newest decision.
     decided_batch: BatchId,
+    /// Commands that find no room may be given back.
+    may_wait: waiting::MayWait,
+    /// The command in hand, which found no room.
+    given_back: Option<Box<ClientCommand>>,
+    /// How often the store has become free again, or a transaction has moved.
+    freed: u64,
     /// A transaction is being carried out: nothing that it causes leaves before this batch is durable.
     committing: Option<BatchId>,
     router: Router,
@@ -147,9 +157,13 @@ impl Broker {
             named_queues: 0,
             named_batch: BatchId(0),
             transaction_bytes: 0,
+            spills: spill::Spills::default(),
             prepared: PreparedTable::default(),
             decided_batch: BatchId(0),
             committing: None,
+            may_wait: waiting::MayWait::No,
+            given_back: None,
+            freed: 0,
             router: Router::new(),
             wills: HashMap::new(),
             timers: BTreeSet::new(),
@@ -230,7 +244,10 @@ impl Broker {
                 }
             }
             StoreEvent::Page(page) => self.page(page, now),
-            StoreEvent::Capacity(capacity) => self.full = capacity == Capacity::Full,
+            StoreEvent::Capacity(capacity) => {
+                self.full = capacity == Capacity::Full;
+                self.freed += u64::from(!self.full);
+            }
             StoreEvent::Failed(_) => {
                 self.failed = true;
                 self.waiters.clear();

@@ -69,6 +69,8 @@ pub(super) struct PreparedTable {
     /// Number, name, committed: in the order of the decisions.
     pub(super) decided: VecDeque<(u32, Box<str>, bool)>,
     pub(super) next_number: u32,
+    /// Rolled back since somebody last asked, since nobody decided in time.
+    timed_out: Vec<Box<str>>,
 }
 
 impl PreparedTable {
@@ -138,12 +140,18 @@ impl Broker {
         let session = &self.sessions[key as usize];
         let own = session.transactions.as_ref().and_then(|own| own.get(&id));
         let transaction = own.ok_or(TransactOutcome::Unknown)?;
+        if transaction.spill.is_some() {
+            return Err(TransactOutcome::LimitExceeded);
+        }
         if self.prepared.open.contains_key(xid) || self.prepared.decision(xid).is_some() {
             return Err(TransactOutcome::AlreadyOpen);
         }
         let mut bytes = transaction.bytes;
         for action in &transaction.actions {
-            let Action::Settle { delivery, queue, seq, .. } = action else { continue };
+            let Action::Settle { of, delivery, queue, seq, .. } = action else { continue };
+            if of.is_some() {
+                return Err(TransactOutcome::DeliveryUnknown);
+            }
             let slot =
                 session.inflight.get(*delivery).filter(|slot| slot.queue == *queue && slot.seq == *seq);
             let held =
@@ -205,6 +213,9 @@ impl Broker {
         if let Some(prepared) = self.prepared.open.get_mut(xid) {
             prepared.deadline = None;
             self.stats.prepared_timed_out += 1;
+            if self.prepared.timed_out.len() < DECISIONS_MAX {
+                self.prepared.timed_out.push(xid.into());
+            }
             let _rolled_back = self.decide(xid, false, now);
         }
     }
@@ -298,6 +309,11 @@ impl Broker {
         {
             self.batch.delete(Space::Decided, part_key(oldest, 0));
         }
+    }
+
+    /// The names of those that were rolled back since the last call because nobody decided in time: at most [`DECISIONS_MAX`].
+    pub fn take_timed_out(&mut self) -> Vec<Box<str>> {
+        std::mem::take(&mut self.prepared.timed_out)
     }
 
     /// All prepared transactions, by name.

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::broker::Broker;
-use crate::broker::api::{ClientEvent, PublishOutcome, PublishRequest, ReplyTag};
+use crate::broker::api::{ClientCommand, ClientEvent, PublishOutcome, PublishRequest, ReplyTag};
 use crate::limits::Overflow;
 use crate::message::{DeliveryOptions, Message, Qos};
 use crate::queue::QueueKey;
@@ -52,6 +52,10 @@ pub(super) struct Distributed {
 
 impl Broker {
     pub(super) fn publish(&mut self, key: SessionKey, request: PublishRequest, now: Now) {
+        if self.follows_a_move(key) {
+            self.given_back = Some(Box::new(ClientCommand::Publish(request)));
+            return;
+        }
         let PublishRequest { tag, message } = request;
         let qos = message.qos();
         let session = &self.sessions[key as usize];
@@ -63,8 +67,6 @@ impl Broker {
             self.answer(key, Some(batch), event);
             return;
         }
-        self.stats.published[qos as usize] += 1;
-        self.stats.published_bytes += u64::from(message.size());
         let topic = message.topic();
         let result = if !self.topic_is_valid(topic, session.internal) {
             Err(PublishOutcome::TopicInvalid)
@@ -73,14 +75,25 @@ impl Broker {
         } else {
             self.distribute(&message, topic, Some(key), now)
         };
+        if matches!(result, Err(PublishOutcome::QuotaExceeded)) && self.waits_for_room(&message) {
+            let command = ClientCommand::Publish(PublishRequest { tag, message });
+            self.given_back = Some(Box::new(command));
+            return;
+        }
+        self.count_published(&message, result.err());
         if qos != Qos::AtMostOnce {
             self.answer_publish(key, tag, qos, result);
         }
-        match result {
-            Err(PublishOutcome::QuotaExceeded) => self.stats.refused_quota += 1,
-            Err(PublishOutcome::NotAuthorized) => self.stats.denied_publishes += 1,
-            Err(_) => self.stats.refused_topic += 1,
-            Ok(_) => {}
+    }
+
+    fn count_published(&mut self, message: &Message, refused: Option<PublishOutcome>) {
+        self.stats.published[message.qos() as usize] += 1;
+        self.stats.published_bytes += u64::from(message.size());
+        match refused {
+            Some(PublishOutcome::QuotaExceeded) => self.stats.refused_quota += 1,
+            Some(PublishOutcome::NotAuthorized) => self.stats.denied_publishes += 1,
+            Some(_) => self.stats.refused_topic += 1,
+            None => {}
         }
     }
 

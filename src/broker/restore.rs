@@ -80,6 +80,10 @@ impl Broker {
             }
         }
         for (space, key, value) in rows {
+            if space == Space::Moving {
+                self.restore_move(&key, &value, |queue| state.queues.remove(&queue))?;
+                continue;
+            }
             self.restore_row(&state, space, &key, &value)?;
         }
         self.delete_leftovers(state);
@@ -194,7 +198,7 @@ impl Broker {
             Space::Will => self.restore_will(text(space, key)?, value, state.now)?,
             Space::Prepared => self.restore_prepared(key, value, state.now)?,
             Space::Decided => self.restore_decision(key, value)?,
-            Space::Session | Space::Group | Space::NamedQueue | Space::Broker => {}
+            Space::Session | Space::Group | Space::NamedQueue | Space::Broker | Space::Moving => {}
         }
         Ok(())
     }

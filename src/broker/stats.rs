@@ -85,6 +85,8 @@ pub struct Stats {
     pub transactions_committed: u64,
     /// Prepared transactions rolled back because nobody decided in time.
     pub prepared_timed_out: u64,
+    /// Transactions that outgrew the memory for them: a part of them went to the store.
+    pub transactions_spilled: u64,
     /// Transactions that ended without effect.
     pub transactions_aborted: u64,
     /// Copies that went from a shared subscription's queue to a member's own.
@@ -118,6 +120,16 @@ pub struct Gauges {
     pub subscription_memory: usize,
     /// Shared subscriptions.
     pub groups: usize,
+    /// Named queues.
+    pub named_queues: usize,
+    /// Open transactions.
+    pub transactions_open: usize,
+    /// Prepared transactions.
+    pub transactions_prepared: usize,
+    /// Memory of both in bytes.
+    pub transaction_memory: u64,
+    /// Bytes that transactions have in the store.
+    pub transaction_disk_bytes: u64,
     /// Retained messages.
     pub retained: usize,
     /// Memory of the retained messages in bytes.
@@ -209,6 +221,11 @@ impl Broker {
             subscriptions: self.subscriptions,
             subscription_memory: self.subscription_memory(),
             groups: self.groups.len(),
+            named_queues: self.named_queues as usize,
+            transactions_open: self.open_transactions(),
+            transactions_prepared: self.prepared.open.len(),
+            transaction_memory: self.transaction_bytes,
+            transaction_disk_bytes: self.spills.bytes(),
             retained: self.retained.len(),
             retained_bytes: self.retained.bytes(),
             queued: self.queues.iter().map(|(_, queue)| queue.messages()).sum(),
@@ -218,6 +235,11 @@ impl Broker {
             wills: self.wills.len(),
             store_full: self.full,
         }
+    }
+
+    fn open_transactions(&self) -> usize {
+        let open = self.sessions.iter().filter_map(|(_, session)| session.transactions.as_ref());
+        open.map(|own| own.len()).sum()
     }
 
     /// All queues.

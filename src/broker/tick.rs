@@ -37,7 +37,10 @@ impl Broker {
             return Some(Mono(0));
         }
         let timer = self.timers.first().map(|(at, _)| *at);
-        [timer, self.retained_expiry, self.batch.deadline()].into_iter().flatten().min()
+        [timer, self.retained_expiry, self.batch.deadline(), self.next_move_is_due()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Serves what is due: sessions and wills whose time has come, expired retained messages, retained messages still to be
@@ -70,6 +73,7 @@ impl Broker {
         }
         self.expire_retained(now);
         self.run_retained(now);
+        self.go_on_moving();
     }
 
     fn expire_retained(&mut self, now: Now) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
-use tracing::error;
+use tracing::{error, warn};
 
 use crate::broker::api::{ClientEvent, ConnId, Delivery};
 use crate::driver::layers::Layers;
@@ -199,6 +199,9 @@ fn serve_deadlines(shell: &Shell) {
     }
     if hub.next_deadline().is_some_and(|at| at <= now.mono) {
         hub.tick(now);
+        for xid in hub.broker_mut().take_timed_out() {
+            warn!(%xid, outcome = "rolled back", "nobody decided a prepared transaction within limits.prepared_timeout");
+        }
         for id in hub.take_finished() {
             close_hard(shell, id);
         }

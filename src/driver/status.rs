@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::admin::StatusRequests;
 use crate::admin::status::{
     ByCause, Health, HealthState, LargestQueues, LinkSnapshot, Memory, QueueStatus, QueueTotals, Retained,
-    Sessions, Status, StoreCapacity, StoreStatus, Traffic,
+    Sessions, Status, StoreCapacity, StoreStatus, Traffic, Work,
 };
 use crate::bridge::{LinkConfig, LinkState, LinkStatus};
 use crate::broker::{self, Broker};
@@ -74,6 +74,7 @@ impl Reporter {
             },
             subscriptions: gauges.subscriptions as u64,
             shared_subscriptions: gauges.groups as u64,
+            work: work(broker, &gauges),
             retained: Retained { messages: gauges.retained as u64, bytes: gauges.retained_bytes },
             store,
             links,
@@ -147,6 +148,7 @@ impl Reporter {
             ("connections", hub.connections() as u64 * CONNECTION_BYTES),
             ("sessions", gauges.sessions as u64 * SESSION_BYTES),
             ("subscriptions", gauges.subscription_memory as u64),
+            ("transactions", gauges.transaction_memory),
             ("queue_windows", gauges.queue_memory as u64),
             ("retained", gauges.retained_bytes),
             ("ring", ring),
@@ -205,6 +207,8 @@ fn traffic(hub: &Hub, gate: &Gate) -> Traffic {
         bytes_out: seen.message_bytes_out,
         packets_in: seen.packets_in,
         packets_out: seen.packets_out,
+        waiting_for_room: hub.waiting_for_room() as u64,
+        waited_for_room: seen.waited_for_room,
         socket_bytes_in: seen.bytes_in,
         socket_bytes_out: seen.bytes_out,
         sockets: seen.accepted,
@@ -222,6 +226,24 @@ fn traffic(hub: &Hub, gate: &Gate) -> Traffic {
         malformed: seen.malformed + seen.packet_too_large,
         refused_connections: refused,
         dropped,
+    }
+}
+
+fn work(broker: &Broker, gauges: &broker::Gauges) -> Work {
+    let stats = broker.stats();
+    Work {
+        named_queues: gauges.named_queues as u64,
+        transactions_open: gauges.transactions_open as u64,
+        transactions_prepared: gauges.transactions_prepared as u64,
+        transactions_disk_bytes: gauges.transaction_disk_bytes,
+        transactions: causes([
+            ("committed", stats.transactions_committed),
+            ("aborted", stats.transactions_aborted),
+            ("timed_out", stats.prepared_timed_out),
+            ("spilled", stats.transactions_spilled),
+        ]),
+        dead_letters: stats.dead_letters,
+        returned: stats.returned,
     }
 }
 

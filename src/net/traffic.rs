@@ -42,6 +42,9 @@ pub struct Traffic {
     pub oversized_for_client: u64,
     /// QoS 0 messages for links that had no place for them.
     pub dropped_at_port: u64,
+    /// Messages and commits that had to wait for room.
+    #[serde(default)]
+    pub waited_for_room: u64,
     /// Connections ended because partly received packets took too much memory.
     pub read_buffer_limit: u64,
     /// Large packets whose connection had to wait until others were done with theirs.

@@ -20,6 +20,9 @@ use super::named::Named;
 /// Place of a group in the broker's table.
 pub type GroupKey = u32;
 
+/// A consumer's place in its session's table, in bytes: a third more than what it holds, and the allocations.
+const PLACE_BYTES: usize = 64;
+
 /// A consumer that settles what it gets and has a window of its own.
 #[derive(Clone, Debug)]
 pub struct Consumer {
@@ -61,6 +64,13 @@ impl Consumer {
     /// It goes through the queue on its own.
     fn walks(&self) -> bool {
         self.browse.is_some() || self.selector.is_some()
+    }
+
+    /// Memory that it takes, in bytes: its places in its queue and in its session, and its selector.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let selector = self.selector.as_ref().map_or(0, |selector| selector.memory());
+        size_of::<Member>() + size_of::<Self>() + PLACE_BYTES + selector
     }
 
     /// A message of `size` bytes fits into its window.

@@ -36,7 +36,7 @@ pub fn verdict(limits: &QueueLimits, messages: u64, bytes: u64, size: u32) -> Ve
         && limits.bytes_max.is_none_or(|max| bytes.saturating_add(u64::from(size)) <= max);
     match limits.overflow {
         _ if fits => Verdict::Accept,
-        Overflow::Reject => Verdict::Refuse,
+        Overflow::Reject | Overflow::Block => Verdict::Refuse,
         Overflow::DropTail => Verdict::DropNew,
         Overflow::DropHead => Verdict::DropOldest,
     }

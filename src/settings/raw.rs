@@ -120,6 +120,7 @@ pub struct RawLimits {
     pub packet_max: Size,
     pub packet_before_login_max: Size,
     pub login_timeout: Span,
+    pub publisher_wait: Span,
     pub receive_max: Count,
     pub inflight_messages_max: Count,
     pub inflight_bytes_max: Size,
@@ -129,6 +130,8 @@ pub struct RawLimits {
     pub transactions_per_client_max: Count,
     pub transaction_actions_max: Count,
     pub transaction_bytes_max: Size,
+    pub transaction_disk_max: Size,
+    pub transactions_disk_max: Size,
     pub transactions_memory_max: Size,
     pub prepared_transactions_max: Count,
     pub prepared_timeout: Bound<Span>,
@@ -149,6 +152,7 @@ pub enum RawOverflow {
     Reject,
     DropHead,
     DropTail,
+    Block,
 }
 
 /// `[queue]`
@@ -419,6 +423,7 @@ impl Default for RawLimits {
             packet_max: Size(limits.packet_bytes_max.into()),
             packet_before_login_max: Size(limits.packet_bytes_before_login_max.into()),
             login_timeout: Span(limits.login_millis_max.into()),
+            publisher_wait: Span(limits.publisher_wait_millis_max.into()),
             receive_max: Count(limits.receive_max.into()),
             inflight_messages_max: Count(limits.inflight_messages_max.into()),
             inflight_bytes_max: Size(limits.inflight_bytes_max.into()),
@@ -428,6 +433,8 @@ impl Default for RawLimits {
             transactions_per_client_max: Count(limits.transactions_per_session_max.into()),
             transaction_actions_max: Count(limits.transaction_actions_max.into()),
             transaction_bytes_max: Size(limits.transaction_bytes_max),
+            transaction_disk_max: Size(limits.transaction_disk_bytes_max),
+            transactions_disk_max: Size(limits.transactions_disk_bytes_max),
             transactions_memory_max: Size(limits.transactions_bytes_max),
             prepared_transactions_max: Count(limits.prepared_transactions_max.into()),
             prepared_timeout: Bound(limits.prepared_timeout_secs.map(|secs| Span(u64::from(secs) * 1000))),

@@ -46,6 +46,8 @@ pub enum Space {
     Prepared = 10,
     /// Number -> the name of a transaction and what was decided.
     Decided = 11,
+    /// Queue -> nothing: a committed transaction's messages, on their way from there to their targets.
+    Moving = 12,
 }
 
 impl Space {
@@ -65,6 +67,7 @@ impl Space {
             NamedQueue,
             Prepared,
             Decided,
+            Moving,
         ]
         .into_iter()
         .find(|space| *space as u8 == byte)

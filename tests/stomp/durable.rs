@@ -85,3 +85,29 @@ fn messages_cannot_be_sent_to_a_durable_subscription() {
     client.send("SEND\ndestination:/dsub/s\n\nx\0");
     client.error();
 }
+
+#[test]
+fn an_acknowledgement_of_a_durable_subscription_is_part_of_its_transaction() {
+    let mut gateway = gateway();
+    for (end, left) in [("ABORT", vec!["1", "2"]), ("COMMIT", vec!["2"])] {
+        let mut client = Stomp::open(stomp(&gateway));
+        client.subscribe_to("d", "/topic/wide", "durable:true\nack:client-individual\n");
+        if end == "ABORT" {
+            client.send("SEND\ndestination:/topic/wide\n\n1\0SEND\ndestination:/topic/wide\n\n2\0");
+        }
+        let ack = client.messages(2)[0].header("ack").to_owned();
+        client.send("BEGIN\ntransaction:t\n\n\0");
+        client.send(format!("ACK\nid:{ack}\ntransaction:t\n\n\0"));
+        client.send(format!("SEND\ndestination:/queue/wide\ntransaction:t\n\n{end}\0"));
+        client.send(format!("{end}\ntransaction:t\nreceipt:e\n\n\0"));
+        client.receipt("e");
+        gateway.kill();
+        gateway.restart();
+        let mut again = Stomp::open(stomp(&gateway));
+        again.subscribe_to("d", "/dsub/d", "ack:client-individual\n");
+        let bodies: Vec<String> = again.messages(left.len()).iter().map(|frame| frame.text()).collect();
+        assert_eq!(bodies, left, "after {end}");
+        again.silence(Duration::from_millis(200));
+    }
+    assert_eq!(crate::client::drain(stomp(&gateway), "wide"), ["COMMIT"]);
+}

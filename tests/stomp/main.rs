@@ -21,6 +21,7 @@ mod memory;
 mod prepared;
 mod sending;
 mod subscribing;
+mod throttling;
 mod transactions;
 mod versions;
 mod workers;

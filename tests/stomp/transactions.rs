@@ -206,6 +206,72 @@ fn a150_a_large_transaction_completes_or_is_an_error() {
 }
 
 #[test]
+fn a_transaction_beyond_its_memory_waits_on_the_disk_and_is_committed_whole_and_in_order() {
+    let mut gateway = gateway();
+    let mut client = Stomp::open(stomp(&gateway));
+    client.put("large", "before");
+    let before = gateway.rss();
+    let body = "x".repeat(32 << 10);
+    let open = |client: &mut Stomp| {
+        client.send(begin("t"));
+        for i in 0..1_000 {
+            client.send(send("t", "large", &format!("{i} {body}")));
+        }
+        client.send("SEND\ndestination:/queue/other\nreceipt:there\n\nx\0");
+        client.receipt("there");
+    };
+    open(&mut client);
+    let grown = gateway.rss().saturating_sub(before);
+    assert!(grown < 28 << 20, "{grown} bytes: the ring and what is around it, not the transaction");
+    let work = |gateway: &crate::harness::Gateway| gateway.status()["work"].clone();
+    assert!(work(&gateway)["transactions_disk_bytes"].as_u64().unwrap() > 30 << 20);
+    gateway.kill();
+    gateway.restart();
+    assert_has(stomp(&gateway), "large", ["before"]);
+    let mut client = Stomp::open(stomp(&gateway));
+    client.put("large", "before");
+    open(&mut client);
+    client.send("COMMIT\ntransaction:t\n\n\0");
+    client.put("large", "after");
+    let bodies = crate::client::drain(stomp(&gateway), "large");
+    let numbers: Vec<&str> = bodies.iter().map(|body| body.split(' ').next().unwrap()).collect();
+    let expected: Vec<String> = (0..1_000).map(|i| i.to_string()).collect();
+    assert_eq!((numbers[0], numbers[1_001]), ("before", "after"));
+    assert_eq!(numbers[1..1_001], expected);
+    assert_eq!(work(&gateway)["transactions_disk_bytes"], 0);
+}
+
+#[test]
+fn a_kill_during_a_large_commit_leaves_all_or_nothing() {
+    let mut gateway = gateway();
+    let mut random = Random::for_test("large commits");
+    let body = "x".repeat(16 << 10);
+    for round in 0..amount("TIDEGATE_STOMP_COMMITS", 15) {
+        let queue = |name: &str| format!("wide-{name}-{round}");
+        let mut client = Stomp::open(stomp(&gateway));
+        client.put(&queue("in"), "in");
+        client.subscribe("s", &queue("in"), "client");
+        let ack = client.message().header("ack").to_owned();
+        client.send(begin("t") + &format!("ACK\nid:{ack}\ntransaction:t\n\n\0"));
+        for i in 0..200 {
+            client.send(send("t", &queue("out"), &format!("{i} {body}")));
+        }
+        client.send("COMMIT\ntransaction:t\nreceipt:c\n\n\0");
+        std::thread::sleep(Duration::from_micros(random.below(60_000)));
+        gateway.kill();
+        gateway.restart();
+        let left = crate::client::drain(stomp(&gateway), &queue("in")).len();
+        let out = crate::client::drain(stomp(&gateway), &queue("out"));
+        assert!(
+            (left, out.len()) == (1, 0) || (left, out.len()) == (0, 200),
+            "{round}: {left} {}",
+            out.len()
+        );
+        assert!(out.iter().enumerate().all(|(i, body)| body.starts_with(&format!("{i} "))));
+    }
+}
+
+#[test]
 fn a151_a_commit_after_unsubscribe_settles() {
     let gateway = gateway();
     let mut client = Stomp::open(stomp(&gateway));
@@ -237,5 +303,26 @@ fn a_prepared_transaction_waits_for_its_decision_across_a_kill() {
             other.receipt(receipt);
         }
         assert_eq!(crate::client::drain(stomp(&gateway), xid).len(), kept);
+    }
+}
+
+#[test]
+fn a_prepared_transaction_that_nobody_decides_is_rolled_back_logged_and_counted() {
+    let gateway = GatewayOptions::new().set("limits.prepared_timeout=1s").start();
+    let mut client = Stomp::open(stomp(&gateway));
+    client.send(format!("BEGIN\ntransaction:t\nxid:forgotten-1\n\n\0{}", send("t", "late", "x")));
+    client.send("COMMIT\ntransaction:t\nphase:prepare\nreceipt:p\n\n\0");
+    client.receipt("p");
+    gateway.await_status("the time-out", |status| {
+        let work = &status["work"];
+        (work["transactions"]["timed_out"] == 1 && work["transactions_prepared"] == 0).then_some(())
+    });
+    let log = gateway.log();
+    let line = log.lines().find(|line| line.contains("forgotten-1")).expect("a line with its name");
+    assert!(line.contains("rolled back") && line.contains("WARN"), "{line}");
+    assert_empty(stomp(&gateway), "late");
+    let (_, metrics) = gateway.get("/metrics");
+    for line in ["tidegate_transactions_total{outcome=\"timed_out\"} 1", "tidegate_transactions_prepared 0"] {
+        assert!(metrics.contains(line), "{line}");
     }
 }

@@ -30,6 +30,10 @@ impl Selector for Sized {
     fn wants(&self, message: &Message, _: u32) -> bool {
         message.size() % 3 == self.0
     }
+
+    fn memory(&self) -> usize {
+        size_of::<Self>()
+    }
 }
 
 /// What is known of the queues, so that overflow, dead letters and their absence all come to pass.
@@ -214,7 +218,7 @@ impl Chaos {
             _ => {
                 let rules = self.random.chance(2).then_some("allow all a/#\nallow read $queue/#\n");
                 let rules = rules.map(|text| Arc::new(RuleSet::parse("acl", text, false).unwrap()));
-                broker.set_access(AccessRules { rules, owned_sessions: false }, now);
+                broker.set_access(AccessRules { rules, ..AccessRules::default() }, now);
             }
         }
         self.rig.turn();

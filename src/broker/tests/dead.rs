@@ -1,6 +1,7 @@
 use super::queues::{QUEUE, consumer, rig_with};
 use super::*;
 use crate::broker::dead;
+use crate::broker::desk::DeskError;
 use crate::limits::{QueueDef, QueueLimits};
 
 const DEAD: &str = "$queue/dead-letters";
@@ -183,4 +184,11 @@ fn what_a_link_can_never_pass_on_is_a_dead_letter() {
     let letters = rig.deliveries(conn);
     assert_eq!((payload(&letters[0]), letters[0].message.topic()), ("poison".into(), "t"));
     assert_eq!(story(&letters[0])[..2].iter().map(|s| &*s.1).collect::<Vec<_>>(), ["$bridge/up", "poison"]);
+    rig.lose(conn);
+    let now = rig.now();
+    let letters = "dead-letters";
+    assert_eq!(rig.broker.move_some(letters, None, now), Err(DeskError::FromLink));
+    assert_eq!(rig.broker.move_some(letters, Some("again"), now).map(|progress| progress.done), Ok(1));
+    rig.turn();
+    assert_eq!((rig.queue("$queue/again").messages, rig.queue("$queue/dead-letters").messages), (1, 0));
 }

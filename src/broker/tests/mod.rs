@@ -16,7 +16,9 @@ mod qos2;
 mod queues;
 mod restart;
 mod retained;
+mod spill;
 mod transactions;
+mod waiting;
 mod walks;
 mod wills;
 
@@ -131,7 +133,7 @@ impl Rig {
                 queue.name
             );
         }
-        assert_eq!(stored, 0, "the store has no queue that the broker does not know");
+        assert_eq!(stored, self.broker.spilled(), "the store has no queue that the broker does not know");
     }
 
     fn serve_page(&mut self) -> bool {

@@ -165,7 +165,8 @@ fn transactions_are_bounded_in_number_actions_and_bytes() {
         transactions_per_session_max: 2,
         transaction_actions_max: 3,
         transaction_bytes_max: 4000,
-        transactions_bytes_max: 5000,
+        transactions_bytes_max: 7000,
+        transaction_disk_bytes_max: 0,
         ..Limits::default()
     };
     let mut rig = Rig::with(limits);

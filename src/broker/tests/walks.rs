@@ -12,6 +12,10 @@ impl Selector for Contains {
     fn wants(&self, message: &Message, _: u32) -> bool {
         String::from_utf8_lossy(message.payload()).contains(self.0)
     }
+
+    fn memory(&self) -> usize {
+        self.0.len()
+    }
 }
 
 fn choosy(text: &'static str) -> ConsumeRequest {

@@ -7,7 +7,7 @@ use crate::broker::api::ConnId;
 use crate::time::{Mono, Now};
 
 /// How long silence does not count after nothing was read, in milliseconds: the readers get their turn first.
-const EXCUSE_MILLIS: u64 = 2_000;
+pub(super) const EXCUSE_MILLIS: u64 = 2_000;
 /// Listings of a connection, on average, beyond which those that no longer count are removed.
 const LISTINGS_PER_CONNECTION_MAX: usize = 4;
 /// The same for a hub without connections.
@@ -38,8 +38,8 @@ impl Hub {
     pub fn next_deadline(&self) -> Option<Mono> {
         let mine = self.deadlines.peek().map(|Reverse((at, _))| *at);
         let logins = [self.logins.next_end(), self.logins.next_renewal_end()];
-        let others = [self.broker.next_deadline(), self.places.next_end()];
-        [mine].into_iter().chain(logins).chain(others).flatten().min()
+        let others = [mine, self.broker.next_deadline(), self.places.next_end(), self.waiting.next_end()];
+        logins.into_iter().chain(others).flatten().min()
     }
 
     /// Time has passed.
@@ -55,6 +55,7 @@ impl Hub {
         self.end_expired_logins(now);
         self.end_stale_renewals(now);
         self.end_overdue_places(now);
+        self.end_waiting(now);
         self.broker.tick(now);
         self.finish_turn(now);
     }
@@ -74,7 +75,7 @@ impl Hub {
         match slot.peer.deadline() {
             Some(later) if later > now.mono => self.list_deadline(key, later),
             // What it has sent may wait unread.
-            Some(_) if slot.stuffed || slot.starved || now.mono < self.excused => {
+            Some(_) if slot.stuffed || slot.starved || slot.held || now.mono < self.excused => {
                 self.list_deadline(key, now.mono.plus_millis(BLOCKED_RECHECK_MILLIS));
             }
             Some(_) => {

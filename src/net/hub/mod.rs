@@ -22,6 +22,7 @@ mod stomp_machine;
 #[cfg(test)]
 mod tests;
 mod turn;
+mod waiting;
 
 pub use logins::Access;
 #[cfg(feature = "simulation")]
@@ -41,6 +42,7 @@ use crate::net::adapter::{Credentials, Encoded, Step};
 use crate::net::hub::large::Places;
 use crate::net::hub::logins::Logins;
 use crate::net::hub::peer::Peer;
+use crate::net::hub::waiting::Waiting;
 use crate::net::origin::{Origin, Protocol};
 use crate::net::outbox::{BufferPool, Outbox};
 use crate::net::stomp as net_stomp;
@@ -74,6 +76,8 @@ struct Slot {
     need: usize,
     /// The packet at the front of `partial` waits for an answer to an earlier one.
     blocked: bool,
+    /// Its last command waits for room, see [`waiting`].
+    held: bool,
     /// It does not read what it is answered: it is not read either until it does.
     stuffed: bool,
     /// It has a place for the large packet that it sends, see [`large`].
@@ -96,6 +100,13 @@ struct Slot {
     congested: bool,
 }
 
+impl Slot {
+    /// What the connection has sent, or would send, has to wait: it is not read.
+    fn must_wait(&self) -> bool {
+        self.blocked || self.held || self.stuffed || self.starved
+    }
+}
+
 /// What the reader of a connection does after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
@@ -108,6 +119,17 @@ pub enum Turn {
     Blocked,
     /// The connection ends; read no more.
     End,
+}
+
+/// What became of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Obeyed {
+    /// The next one may come.
+    On,
+    /// It waits for room, and so does all that follows it.
+    Waits,
+    /// Nothing more is heard from the connection.
+    Over,
 }
 
 /// What is to be written to a connection.
@@ -139,6 +161,7 @@ pub struct Hub {
     deadlines: BinaryHeap<Reverse<(Mono, ConnId)>>,
     logins: Logins,
     places: Places,
+    waiting: Waiting,
     /// Nothing was read until shortly before: silence does not count yet.
     excused: Mono,
     turn_congested: bool,
@@ -171,6 +194,7 @@ impl Hub {
             loads: Vec::new(),
             deadlines: BinaryHeap::new(),
             places: Places::default(),
+            waiting: Waiting::default(),
             excused: Mono(0),
             turn_congested: false,
             holding_up: 0,
@@ -247,6 +271,7 @@ impl Hub {
             partial: Vec::new(),
             need: 0,
             blocked: false,
+            held: false,
             stuffed: false,
             placed: false,
             starved: false,
@@ -285,7 +310,7 @@ impl Hub {
         self.check_answers(key);
         match &self.slots[key] {
             slot if slot.ending => Turn::End,
-            slot if slot.blocked || slot.stuffed || slot.starved => Turn::Blocked,
+            slot if slot.must_wait() => Turn::Blocked,
             _ if self.turn_congested => Turn::Congested,
             _ => Turn::Continue,
         }
@@ -298,7 +323,7 @@ impl Hub {
             if slot.ending {
                 return;
             }
-            if slot.blocked {
+            if slot.blocked || slot.held {
                 return self.append(key, input);
             }
             if slot.partial.is_empty() {
@@ -361,8 +386,13 @@ impl Hub {
                 }
                 Step::Command { used, command } => {
                     at += used;
-                    if self.obey(key, command, now) {
-                        return bytes.len();
+                    match self.obey(key, command, now) {
+                        Obeyed::On => {}
+                        Obeyed::Over => return bytes.len(),
+                        Obeyed::Waits => {
+                            self.slots[key].need = 0;
+                            return at;
+                        }
                     }
                 }
                 Step::Branch { used, branch, command } => {
@@ -394,29 +424,50 @@ impl Hub {
         }
     }
 
-    /// Hands a client's command to the broker; `true`: nothing more is heard from the connection.
-    fn obey(&mut self, key: usize, command: ClientCommand, now: Now) -> bool {
+    /// Hands a client's command to the broker.
+    fn obey(&mut self, key: usize, command: ClientCommand, now: Now) -> Obeyed {
         let slot = &mut self.slots[key];
         let last = matches!(command, ClientCommand::Disconnect { .. });
-        let hangs_up = slot.peer.hangs_up_to_refuse(&command);
         slot.attached = !last;
         slot.ending = last;
-        let id = slot.id;
+        match self.carry_out(key, command, true, now) {
+            Ok(_) if last => {
+                self.list_deadline(key, now.mono.plus_millis(ENDING_MILLIS_MAX));
+                self.mark_dirty(key);
+                Obeyed::Over
+            }
+            Ok(obeyed) => obeyed,
+            Err(command) => self.hold(key, command, now),
+        }
+    }
+
+    /// The broker carries out a command. `Err`: it finds no room, which may be waited for.
+    fn carry_out(
+        &mut self,
+        key: usize,
+        command: ClientCommand,
+        may_wait: bool,
+        now: Now,
+    ) -> Result<Obeyed, Box<ClientCommand>> {
+        let slot = &self.slots[key];
+        let (id, is_stomp) = (slot.id, matches!(slot.peer, Peer::Stomp(_)));
+        let hangs_up = slot.peer.hangs_up_to_refuse(&command);
         let refused = self.broker.stats().refused_quota;
-        self.broker.handle(id, command, now);
-        if last {
-            self.list_deadline(key, now.mono.plus_millis(ENDING_MILLIS_MAX));
-            self.mark_dirty(key);
-        } else if hangs_up && self.broker.stats().refused_quota > refused {
-            if matches!(self.slots[key].peer, Peer::Stomp(_)) {
+        if !may_wait {
+            self.broker.handle(id, command, now);
+        } else if let Some(command) = self.broker.handle_or_wait(id, command, is_stomp, now) {
+            return Err(command);
+        }
+        if hangs_up && self.broker.stats().refused_quota > refused {
+            if is_stomp {
                 self.refuse_sender(key, now);
-                return false;
+                return Ok(Obeyed::On);
             }
             // What follows must not overtake the message that its client keeps.
             self.end_unasked(key, now);
-            return true;
+            return Ok(Obeyed::Over);
         }
-        last
+        Ok(Obeyed::On)
     }
 
     fn flush_answers(&mut self, key: usize) {
@@ -468,6 +519,7 @@ impl Hub {
         self.forget_input(key);
         self.leave_place(key, now);
         self.end_branches(key, now);
+        self.forget_waiting(key);
         self.forget_login(self.slots[key].id);
         let slot = &mut self.slots[key];
         slot.ending = true;
@@ -492,6 +544,7 @@ impl Hub {
     pub fn closed(&mut self, id: ConnId, now: Now) {
         let Some(key) = self.key(id) else { return };
         self.end_branches(key, now);
+        self.forget_waiting(key);
         self.forget_login(id);
         self.leave_place(key, now);
         let mut slot = self.slots.remove(key);

@@ -54,7 +54,10 @@ impl Hub {
     /// Something is to be written, or to be handed to the store.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        !self.dirty.is_empty() || !self.loads.is_empty() || self.broker.has_batch()
+        !self.dirty.is_empty()
+            || !self.loads.is_empty()
+            || self.broker.has_batch()
+            || self.waiting.has_untried()
     }
 
     /// What to write to a connection; `None` when nothing waits.

@@ -96,7 +96,7 @@ impl Hub {
     /// Heart-beats and the ends of waiting.
     pub(super) fn stomp_deadline(&mut self, key: usize, now: Now) {
         let slot = &mut self.slots[key];
-        let excused = slot.stuffed || slot.starved || slot.blocked || now.mono < self.excused;
+        let excused = slot.must_wait() || now.mono < self.excused;
         let Peer::Stomp(adapter) = &mut slot.peer else { return };
         self.answers.clear();
         let goes_on = adapter.check_deadline(excused, now, &mut self.answers, &mut self.traffic);

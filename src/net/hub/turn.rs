@@ -44,8 +44,15 @@ impl Hub {
         self.finish_turn(now);
     }
 
-    /// Ends a turn of commands or store events: effects become bytes.
+    /// Ends a turn of commands or store events: effects become bytes, and what waited for room is tried again if there is any.
     pub fn finish_turn(&mut self, now: Now) {
+        self.carry_out_effects(now);
+        if !self.waiting.is_empty() && self.try_waiting(now) {
+            self.carry_out_effects(now);
+        }
+    }
+
+    pub(super) fn carry_out_effects(&mut self, now: Now) {
         loop {
             self.broker.take_effects(&mut self.effects);
             if self.effects.is_empty() && self.followups.is_empty() && self.answered.is_empty() {
@@ -72,11 +79,11 @@ impl Hub {
     pub(super) fn resume(&mut self, id: ConnId, now: Now) {
         let Some(key) = self.key(id) else { return };
         let slot = &mut self.slots[key];
-        if !std::mem::take(&mut slot.blocked) || slot.ending {
+        if !std::mem::take(&mut slot.blocked) || slot.ending || slot.held {
             return;
         }
         self.feed_partial(key, now);
-        if !self.slots[key].blocked {
+        if !self.slots[key].blocked && !self.slots[key].held {
             self.unblocked.push(id);
         }
     }
@@ -89,9 +96,7 @@ impl Hub {
     /// What the connection sent has to wait for an answer or for a place, or it does not read its answers; read no more.
     #[must_use]
     pub fn is_blocked(&self, id: ConnId) -> bool {
-        self.key(id)
-            .map(|key| &self.slots[key])
-            .is_some_and(|s| (s.blocked || s.stuffed || s.starved) && !s.ending)
+        self.key(id).map(|key| &self.slots[key]).is_some_and(|slot| slot.must_wait() && !slot.ending)
     }
 
     /// The broker stops sending to a full outbox. What makes it grow further are answers to what the client itself asks.
@@ -146,6 +151,7 @@ impl Hub {
             slot.ending = true;
             self.forget_input(key);
             self.leave_place(key, now);
+            self.forget_waiting(key);
             self.list_deadline(key, now.mono.plus_millis(ENDING_MILLIS_MAX));
         }
         self.mark_dirty(key);

@@ -208,7 +208,9 @@ impl Adapter {
 
     fn enter(&mut self, source: Source, subscriber: Subscriber) -> Result<u32, Refused> {
         let number = self.work.subscriptions.add(source, subscriber);
-        number.ok_or(Refused::because("too many subscriptions in the life of one connection"))
+        number.ok_or(Refused::because(
+            "too many subscriptions in the life of one connection, or too long selectors",
+        ))
     }
 
     fn consume(

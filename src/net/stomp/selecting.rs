@@ -25,4 +25,8 @@ impl api::Selector for Selector {
     fn wants(&self, message: &Message, redeliveries: u32) -> bool {
         self.selects(&Queued { message, redeliveries })
     }
+
+    fn memory(&self) -> usize {
+        Selector::memory(self)
+    }
 }

@@ -14,6 +14,9 @@ use crate::selector::{Fields, Selector};
 /// Numbers are subscription identifiers too (MQTT 5.0, 3.8.2.1.2).
 const NUMBER_MAX: u32 = 268_435_455;
 
+/// Memory of the selectors of one connection's subscriptions to topics, in bytes. Those of queues are the broker's.
+const SELECTORS_BYTES_MAX: usize = 256 << 10;
+
 /// What gets the messages of a number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Source {
@@ -36,6 +39,10 @@ pub(super) struct Subscriber {
 }
 
 impl Subscriber {
+    fn memory(&self) -> usize {
+        self.selector.as_ref().map_or(0, |selector| selector.memory())
+    }
+
     pub(super) fn wants(&self, message: &impl Fields) -> bool {
         self.selector.as_ref().is_none_or(|selector| selector.selects(message))
     }
@@ -53,6 +60,7 @@ pub(super) struct Subscriptions {
     entries: BTreeMap<u32, Entry>,
     numbers: BTreeMap<SubscriptionTag, u32>,
     last: u32,
+    selectors_bytes: usize,
 }
 
 /// What is left of a subscription that ends.
@@ -68,11 +76,15 @@ pub(super) enum Ended {
 
 impl Subscriptions {
     pub(super) const fn new() -> Self {
-        Self { entries: BTreeMap::new(), numbers: BTreeMap::new(), last: 0 }
+        Self { entries: BTreeMap::new(), numbers: BTreeMap::new(), last: 0, selectors_bytes: 0 }
     }
 
-    /// Enters a subscription; its number, or `None` when numbers have run out.
+    /// Enters a subscription; its number, or `None` when numbers or the memory for selectors have run out.
     pub(super) fn add(&mut self, source: Source, subscriber: Subscriber) -> Option<u32> {
+        let memory = subscriber.memory();
+        if memory > 0 && self.selectors_bytes + memory > SELECTORS_BYTES_MAX {
+            return None;
+        }
         let shared = self
             .entries
             .iter_mut()
@@ -88,12 +100,15 @@ impl Subscriptions {
             self.last
         };
         self.numbers.insert(tag, number);
+        self.selectors_bytes += memory;
         Some(number)
     }
 
     pub(super) fn remove(&mut self, tag: SubscriptionTag) -> Ended {
         let Some(number) = self.numbers.remove(&tag) else { return Ended::Unknown };
         let Some(entry) = self.entries.get_mut(&number) else { return Ended::Unknown };
+        let ended = entry.subscribers.iter().filter(|subscriber| subscriber.tag == tag);
+        self.selectors_bytes -= ended.map(Subscriber::memory).sum::<usize>();
         entry.subscribers.retain(|subscriber| subscriber.tag != tag);
         if !entry.subscribers.is_empty() {
             return Ended::Shared;

@@ -1,7 +1,7 @@
 //! Transactions: what a client does in one is gathered by the broker and carried out, or forgotten, at its end.
 //!
-//! Acknowledgements of a durable subscription belong to another session of the broker than the rest of the transaction. They are
-//! held here and follow the commit: a crash between the two delivers those messages again and loses none.
+//! Acknowledgements of a durable subscription belong to another session of the broker than the rest of the transaction, and are part of
+//! it all the same. Only what is prepared cannot hold them: their session would have to outlive its own connection.
 
 use std::collections::BTreeMap;
 
@@ -25,8 +25,8 @@ struct Open {
     id: TransactionId,
     /// The name under which it may be prepared.
     xid: Option<Box<str>>,
-    /// What branches are told after the commit.
-    held: Vec<super::Routed>,
+    /// Messages of durable subscriptions are acknowledged in it.
+    is_wide: bool,
 }
 
 impl Transactions {
@@ -37,12 +37,17 @@ impl Transactions {
     fn begin(&mut self, tag: TransactionTag, xid: Option<Box<str>>) -> TransactionId {
         self.last = self.last.wrapping_add(1);
         let id = TransactionId(self.last);
-        self.open.insert(tag, Open { id, xid, held: Vec::new() });
+        self.open.insert(tag, Open { id, xid, is_wide: false });
         id
     }
 }
 
 const UNKNOWN: Refused = Refused { message: "there is no such transaction", detail: String::new() };
+
+const ENDED: Refused = Refused {
+    message: "the durable subscription has ended, and its unacknowledged messages come again",
+    detail: String::new(),
+};
 
 impl Adapter {
     /// BEGIN, COMMIT and ABORT.
@@ -72,16 +77,13 @@ impl Adapter {
         end: TransactionEnd,
         receipt: Option<ReceiptTag>,
     ) -> Result<(), Refused> {
-        let Open { id: transaction, xid, held } =
+        let Open { id: transaction, xid, is_wide } =
             self.work.transactions.open.remove(&transaction).ok_or(UNKNOWN)?;
         let tag = self.ask(0, receipt, Asked::Other);
         match end {
-            TransactionEnd::Commit => {
-                self.command(ClientCommand::Commit { tag, transaction });
-                self.work.commands.extend(held);
-            }
+            TransactionEnd::Commit => self.command(ClientCommand::Commit { tag, transaction }),
             TransactionEnd::Abort => self.command(ClientCommand::Abort { tag, transaction }),
-            TransactionEnd::Prepare if !held.is_empty() => {
+            TransactionEnd::Prepare if is_wide => {
                 return Err(Refused::because(
                     "messages of a durable subscription cannot be part of a prepared transaction",
                 ));
@@ -123,22 +125,19 @@ impl Adapter {
         let handles: Vec<Handle> =
             self.connection.settled().iter().map(|tag| Handle::from_tag(*tag)).collect();
         for handle in handles {
-            let Some(delivery) = handle.id.filter(|_| self.work.settling.acknowledged(handle)) else {
-                continue;
+            let Some(delivery) = handle.id.filter(|_| self.work.settling.acknowledged(handle)) else { continue };
+            let action = match (handle.branch, ack.nack) {
+                (0, true) => TransactionAction::Reject { delivery, requeue },
+                (0, false) => TransactionAction::Settle(delivery),
+                (branch, nack) => {
+                    let conn = self.work.branches.get(&branch).copied().ok_or(ENDED)?;
+                    if let Some(open) = self.work.transactions.open.get_mut(&transaction) {
+                        open.is_wide = true;
+                    }
+                    TransactionAction::Elsewhere { conn, delivery, rejected: nack.then_some(requeue) }
+                }
             };
-            if handle.branch == 0 {
-                let action = match ack.nack {
-                    true => TransactionAction::Reject { delivery, requeue },
-                    false => TransactionAction::Settle(delivery),
-                };
-                self.act(id, action, None);
-            } else if let Some(open) = self.work.transactions.open.get_mut(&transaction) {
-                let command = match ack.nack {
-                    true => ClientCommand::Reject { delivery, requeue },
-                    false => ClientCommand::Settle { delivery, accepted: true },
-                };
-                open.held.push((handle.branch, command));
-            }
+            self.act(id, action, None);
         }
         self.sync(ack.receipt);
         Ok(())

@@ -97,6 +97,11 @@ fn each_alone(l: &RawLimits, s: &RawStore, raw: &Raw, check: &Check<'_>) -> Resu
             256..=256 * MIB,
         )?,
         login_millis_max: c.millis("limits.login_timeout", l.login_timeout, 100..=600_000)?,
+        publisher_wait_millis_max: c.millis(
+            "limits.publisher_wait",
+            l.publisher_wait,
+            0..=DAY_SECS * 1000,
+        )?,
         receive_max: c.count("limits.receive_max", l.receive_max, 1..=65_535)?,
         inflight_messages_max: c.count(
             "limits.inflight_messages_max",
@@ -121,6 +126,12 @@ fn each_alone(l: &RawLimits, s: &RawStore, raw: &Raw, check: &Check<'_>) -> Resu
             1..=100_000,
         )?,
         transaction_bytes_max: c.size("limits.transaction_bytes_max", l.transaction_bytes_max, KIB..=GIB)?,
+        transaction_disk_bytes_max: c.size("limits.transaction_disk_max", l.transaction_disk_max, 0..=TIB)?,
+        transactions_disk_bytes_max: c.size(
+            "limits.transactions_disk_max",
+            l.transactions_disk_max,
+            0..=TIB,
+        )?,
         prepared_transactions_max: c.count(
             "limits.prepared_transactions_max",
             l.prepared_transactions_max,
@@ -184,6 +195,7 @@ pub(super) fn overflow(raw: RawOverflow) -> Overflow {
         RawOverflow::Reject => Overflow::Reject,
         RawOverflow::DropHead => Overflow::DropHead,
         RawOverflow::DropTail => Overflow::DropTail,
+        RawOverflow::Block => Overflow::Block,
     }
 }
 
