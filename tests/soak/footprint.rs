@@ -2,7 +2,7 @@
 
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
 use crate::harness::{Authority, Gateway, GatewayOptions, PATIENCE, eventually, free_port};
@@ -19,11 +19,14 @@ const PRIVATE_MAX: u64 = 2 << 20;
 /// Sockets that listen: eight for clients, and the admin interface's two.
 const LISTENERS: usize = 10;
 
+/// Notices that wait to be looked at; there is one for each start.
+const READY_WAITING: usize = 1;
+
 /// Moments at which the process said that it is ready.
 fn readiness(socket: &Path) -> Receiver<Instant> {
     let manager = UnixDatagram::bind(socket).unwrap();
     manager.set_read_timeout(Some(PATIENCE)).unwrap();
-    let (heard, moments) = channel();
+    let (heard, moments) = sync_channel(READY_WAITING);
     std::thread::spawn(move || {
         let mut text = [0; 512];
         // Ends with the test, which drops the other end, or when nothing more comes.
