@@ -25,8 +25,8 @@ pub struct TlsMachine {
     connection: UnbufferedServerConnection,
     /// The start of a message whose end has not come.
     incoming: Vec<u8>,
-    /// The peer broke the rules: nothing more is heard or said.
-    failed: bool,
+    /// Goodbye was said, or the peer broke the rules: nothing more is heard or said.
+    over: bool,
 }
 
 /// What a peer that broke no rule has said.
@@ -44,7 +44,7 @@ impl TlsMachine {
     /// # Errors
     /// When the configuration serves nobody.
     pub fn new(config: Arc<ServerConfig>) -> Result<Self, Error> {
-        Ok(Self { connection: UnbufferedServerConnection::new(config)?, incoming: Vec::new(), failed: false })
+        Ok(Self { connection: UnbufferedServerConnection::new(config)?, incoming: Vec::new(), over: false })
     }
 
     /// The keys are not agreed on yet.
@@ -69,7 +69,7 @@ impl TlsMachine {
         plain: &mut Vec<u8>,
         out: &mut Vec<u8>,
     ) -> Result<Heard, Error> {
-        if self.failed {
+        if self.over {
             return Err(Error::HandshakeNotComplete);
         }
         let waiting = std::mem::take(&mut self.incoming);
@@ -83,18 +83,19 @@ impl TlsMachine {
         self.keep(&all[used..], heard)
     }
 
-    /// Encrypts to the end of `out`; nothing more may be said by one who has failed.
+    /// Encrypts to the end of `out`; nothing more is said once it is over.
     pub fn send(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
         self.write(out, |traffic, out| {
             append(out, bytes.len() + RECORD_EXTRA_BYTES, |room| traffic.encrypt(bytes, room));
         });
     }
 
-    /// Says goodbye.
+    /// Says goodbye, once.
     pub fn close(&mut self, out: &mut Vec<u8>) {
         self.write(out, |traffic, out| {
             append(out, RECORD_EXTRA_BYTES, |room| traffic.queue_close_notify(room));
         });
+        self.over = true;
     }
 
     fn write(
@@ -102,14 +103,15 @@ impl TlsMachine {
         out: &mut Vec<u8>,
         say: impl FnOnce(&mut WriteTraffic<'_, ServerConnectionData>, &mut Vec<u8>),
     ) {
-        if self.failed {
+        if self.over {
             return;
         }
         // Whatever was whole in there has been taken, so this reads nothing.
         let mut incoming = std::mem::take(&mut self.incoming);
-        let (used, _) = self.run(&mut incoming, &mut Vec::new(), out, say);
+        let (used, heard) = self.run(&mut incoming, &mut Vec::new(), out, say);
         incoming.drain(..used);
         self.incoming = incoming;
+        self.over = heard.is_err();
     }
 
     fn keep(&mut self, rest: &[u8], heard: Result<Heard, Error>) -> Result<Heard, Error> {
@@ -117,8 +119,8 @@ impl TlsMachine {
             0..=INCOMING_BYTES_MAX => heard,
             _ => Err(Error::General(format!("a message of more than {INCOMING_BYTES_MAX} bytes"))),
         };
-        self.failed = heard.is_err();
-        if !self.failed {
+        self.over = heard.is_err();
+        if !self.over {
             self.incoming = rest.to_vec();
         }
         heard
@@ -298,6 +300,26 @@ mod tests {
                     assert_eq!(got, length);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn what_is_said_in_the_middle_of_a_record_of_the_peers_disturbs_neither() {
+        for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+            let (mut client, mut machine) = pair(version);
+            carry(&mut client, &mut machine, 1 << 20);
+            let text = vec![b'x'; 40_000];
+            client.writer().write_all(&text).unwrap();
+            let (mut plain, mut said_back, mut got) = (Vec::new(), 0, 0);
+            for piece in said(&mut client).chunks_mut(999) {
+                let mut out = Vec::new();
+                assert_eq!(machine.receive(piece, &mut plain, &mut out), Ok(Heard::Open));
+                machine.send(b"meanwhile", &mut out);
+                said_back += b"meanwhile".len();
+                tell(&mut client, &out);
+                got += heard(&mut client).len();
+            }
+            assert_eq!((plain, got), (text, said_back));
         }
     }
 
