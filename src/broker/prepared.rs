@@ -138,6 +138,9 @@ impl Broker {
         let session = &self.sessions[key as usize];
         let own = session.transactions.as_ref().and_then(|own| own.get(&id));
         let transaction = own.ok_or(TransactOutcome::Unknown)?;
+        if let Some(refused) = transaction.refused {
+            return Err(refused);
+        }
         if self.prepared.open.contains_key(xid) || self.prepared.decision(xid).is_some() {
             return Err(TransactOutcome::AlreadyOpen);
         }

@@ -62,6 +62,8 @@ pub(super) const ACTION_OVERHEAD_BYTES: u64 = 96;
 pub struct Transaction {
     pub(super) actions: Vec<Action>,
     pub(super) bytes: u64,
+    /// Something that it was to do was refused: it will never be carried out, since that would be a part of it.
+    pub(super) refused: Option<TransactOutcome>,
 }
 
 /// A session's open transactions.
@@ -91,7 +93,13 @@ impl Broker {
     ) {
         let outcome = match self.add_action(key, id, action) {
             Ok(()) => TransactOutcome::Done,
-            Err(refused) => refused,
+            Err(refused) => {
+                let own = self.sessions[key as usize].transactions.as_mut();
+                if let Some(transaction) = own.and_then(|own| own.get_mut(&id)) {
+                    transaction.refused.get_or_insert(refused);
+                }
+                refused
+            }
         };
         self.answer(key, None, ClientEvent::Transacted { tag, outcome });
     }
@@ -176,9 +184,12 @@ impl Broker {
             self.answer(key, None, ClientEvent::Transacted { tag, outcome });
             return;
         };
-        if let Err(refused) = self.plan_all(&transaction.actions, Some(key)) {
+        let planned = transaction
+            .refused
+            .map_or(Ok(()), Err)
+            .and_then(|()| self.plan_all(&transaction.actions, Some(key)).map_err(TransactOutcome::Refused));
+        if let Err(outcome) = planned {
             self.stats.transactions_aborted += 1;
-            let outcome = TransactOutcome::Refused(refused);
             self.answer(key, None, ClientEvent::Transacted { tag, outcome });
             return;
         }
