@@ -256,7 +256,8 @@ pub enum ClientCommand {
         /// Not open yet.
         transaction: TransactionId,
     },
-    /// Adds to an open transaction. The answer says nothing of durability.
+    /// Adds to an open transaction. The answer says nothing of durability. When it is a refusal, the transaction can only be
+    /// aborted: its commit is refused for the same reason, so that no part of it is carried out.
     Act {
         /// For the answer.
         tag: ReplyTag,
@@ -383,9 +384,9 @@ pub enum TransactOutcome {
     Unknown,
     /// No such delivery is under way.
     DeliveryUnknown,
-    /// There are too many transactions, or this one is too large. It stays as it was.
+    /// There are too many transactions, or this one is too large.
     LimitExceeded,
-    /// A message may not be published: the transaction has ended without any effect, or, if it was just added, is as before.
+    /// A message may not be published: the transaction has ended without any effect, or, if it was just added, never has one.
     Refused(PublishOutcome),
 }
 

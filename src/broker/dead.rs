@@ -175,7 +175,7 @@ impl Broker {
         let mut targets = Targets::new();
         let seq = self.append(queue, &message, &options, &mut targets);
         self.batch.enqueue(message.clone(), targets);
-        self.offer_group(target, seq, &message, options, now);
+        self.offer_moved(target, seq, &message, options, now);
         true
     }
 }

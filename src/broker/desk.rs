@@ -150,7 +150,7 @@ impl Broker {
         let seq = self.append(target_queue, &message, &options, &mut targets);
         self.stats.enqueued -= 1;
         self.batch.enqueue(message.clone(), targets);
-        self.offer_group(target, seq, &message, options, now);
+        self.offer_moved(target, seq, &message, options, now);
         Ok(())
     }
 

@@ -149,12 +149,31 @@ impl Broker {
         options: DeliveryOptions,
         now: Now,
     ) {
-        let queue = self.groups[key as usize].queue();
+        let group = &mut self.groups[key as usize];
+        let queue = group.queue();
+        if let (Some(batch), Some(named)) = (self.committing, group.as_named_mut()) {
+            named.joins(seq, batch);
+        }
         let online = self.group_is_connected(key);
         self.keep_or_spill(queue, seq, message, options, online);
         if online {
             self.pump_group(key, now);
         }
+    }
+
+    /// As [`offer_group`](Self::offer_group) for a message that comes from another queue: it leaves when both are durable, since it
+    /// would come again, and without a mark, if it had left and the power failed.
+    pub(super) fn offer_moved(
+        &mut self,
+        key: GroupKey,
+        seq: Seq,
+        message: &Message,
+        options: DeliveryOptions,
+        now: Now,
+    ) {
+        let committing = self.committing.replace(self.batch.id());
+        self.offer_group(key, seq, message, options, now);
+        self.committing = committing;
     }
 
     /// QoS 0: to the next member that is there, or to nobody.

@@ -140,6 +140,9 @@ impl Broker {
         let session = &self.sessions[key as usize];
         let own = session.transactions.as_ref().and_then(|own| own.get(&id));
         let transaction = own.ok_or(TransactOutcome::Unknown)?;
+        if let Some(refused) = transaction.refused {
+            return Err(refused);
+        }
         if transaction.spill.is_some() {
             return Err(TransactOutcome::LimitExceeded);
         }

@@ -70,6 +70,8 @@ pub struct Transaction {
     pub(super) bytes: u64,
     /// What came after it.
     pub(super) spill: Option<Box<Spill>>,
+    /// Something that it was to do was refused: it will never be carried out, since that would be a part of it.
+    pub(super) refused: Option<TransactOutcome>,
 }
 
 /// Quarters of `transactions_bytes_max` that messages may take.
@@ -102,7 +104,13 @@ impl Broker {
     ) {
         let outcome = match self.add_action(key, id, action) {
             Ok(()) => TransactOutcome::Done,
-            Err(refused) => refused,
+            Err(refused) => {
+                let own = self.sessions[key as usize].transactions.as_mut();
+                if let Some(transaction) = own.and_then(|own| own.get_mut(&id)) {
+                    transaction.refused.get_or_insert(refused);
+                }
+                refused
+            }
         };
         self.answer(key, None, ClientEvent::Transacted { tag, outcome });
     }
@@ -259,9 +267,12 @@ impl Broker {
             self.answer(key, None, ClientEvent::Transacted { tag, outcome });
             return;
         };
-        if let Err(refused) = self.plan_transaction(key, &transaction) {
+        let planned =
+            transaction.refused.map_or(Ok(()), Err).and_then(|()| self.plan_transaction(key, &transaction));
+        if let Err(refused) = planned {
             let no_room = TransactOutcome::Refused(PublishOutcome::QuotaExceeded);
-            if refused == no_room && self.transaction_waits(&transaction) {
+            let may_wait = transaction.refused.is_none() && refused == no_room;
+            if may_wait && self.transaction_waits(&transaction) {
                 self.put_transaction_back(key, id, transaction);
                 self.given_back = Some(Box::new(ClientCommand::Commit { tag, transaction: id }));
                 return;

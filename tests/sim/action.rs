@@ -285,28 +285,30 @@ fn step(random: &mut Random, action: Action) -> Step {
 pub fn steps(seed: u64, count: usize) -> Vec<Step> {
     let mut random = Random(seed ^ 0xac71_0115);
     let theme = *random.pick(&[Theme::Devices, Theme::Queues, Theme::Queues, Theme::Both]);
+    let mut list = vec![];
+    if theme != Theme::Devices && random.chance(3) {
+        let hold_millis = 10 + random.below(60) as u32;
+        list.push(step(&mut random, Action::Configure { hold_millis }));
+    }
     let large = random.chance(8);
-    let mut list = steps_about(theme, random, count);
+    go_on(theme, random, &mut list, count);
     if large {
         list.iter_mut().for_each(|step| enlarge(&mut step.action));
     }
     list
 }
 
-/// The steps of a seed that is about devices alone.
-pub fn devices(seed: u64, count: usize) -> Vec<Step> {
-    steps_about(Theme::Devices, Random(seed ^ 0xac71_0115), count)
+/// Steps that are about this alone.
+pub fn steps_about(theme: Theme, seed: u64, count: usize) -> Vec<Step> {
+    let mut list = vec![];
+    go_on(theme, Random(seed ^ 0xac71_0115), &mut list, count);
+    list
 }
 
-/// Steps of this theme. Most of the cast comes on stage first.
-pub fn steps_about(theme: Theme, mut random: Random, count: usize) -> Vec<Step> {
-    let mut list = vec![];
-    if theme != Theme::Devices && random.chance(3) {
-        let hold_millis = 10 + random.below(60) as u32;
-        list.push(step(&mut random, Action::Configure { hold_millis }));
-    }
+/// Most of the cast comes on stage, then anything happens.
+fn go_on(theme: Theme, mut random: Random, list: &mut Vec<Step>, count: usize) {
     if theme != Theme::Queues {
-        devices_come(&mut random, &mut list);
+        devices_come(&mut random, list);
     }
     if theme != Theme::Devices {
         if theme == Theme::Queues && random.chance(2) {
@@ -324,7 +326,6 @@ pub fn steps_about(theme: Theme, mut random: Random, count: usize) -> Vec<Step> 
         let next = if works { work(&mut random) } else { action(&mut random) };
         list.push(step(&mut random, next));
     }
-    list
 }
 
 /// What is long becomes so long that it is stored in pieces, and there is less of it.

@@ -37,6 +37,21 @@ fn a_message_rejected_for_good_becomes_a_dead_letter_with_its_story() {
 }
 
 #[test]
+fn a_dead_letter_leaves_when_its_end_in_the_other_queue_is_durable() {
+    let mut rig = Rig::new();
+    let worker = rig.worker("w");
+    let conn = undertaker(&mut rig);
+    let publisher = rig.transient("p");
+    rig.put(publisher, &["1"]);
+    let sent = rig.deliveries(worker);
+    rig.auto = false;
+    rig.reject(worker, sent[0].id.unwrap(), false);
+    assert!(rig.deliveries(conn).is_empty());
+    rig.settle_store();
+    assert_eq!(rig.payloads(conn), ["1"]);
+}
+
+#[test]
 fn a_message_that_comes_back_too_often_becomes_a_dead_letter() {
     let mut rig = rig_with(vec![QueueDef {
         name: "jobs".into(),

@@ -185,6 +185,22 @@ fn transactions_are_bounded_in_number_actions_and_bytes() {
     assert_eq!(publish(&mut rig, second, &"y".repeat(1000)), TransactOutcome::LimitExceeded);
     assert_eq!(publish(&mut rig, third, "y"), TransactOutcome::Unknown);
     assert_eq!(rig.act(conn, T, TransactionAction::Settle(id(9))), TransactOutcome::DeliveryUnknown);
+}
+
+#[test]
+fn a_transaction_of_which_something_was_refused_is_never_carried_out() {
+    let mut rig = Rig::with(Limits { transaction_actions_max: 3, ..Limits::default() });
+    let conn = rig.transient("p");
+    rig.begin(conn, T);
+    (0..3).for_each(|_| rig.act_publish(conn, T, QUEUE, "x"));
+    let message = rig.message(QUEUE, "y", Qos::AtLeastOnce, false);
+    assert_eq!(rig.act(conn, T, TransactionAction::Publish(message)), TransactOutcome::LimitExceeded);
+    let prepare = ClientCommand::Prepare { tag: ReplyTag(1), transaction: T, xid: "x".into() };
+    assert_eq!(rig.transact(conn, prepare), TransactOutcome::LimitExceeded);
+    assert_eq!(rig.commit_transaction(conn, T), TransactOutcome::LimitExceeded);
+    assert_eq!(rig.broker.gauges().queued, 0);
+    rig.begin(conn, T);
+    (0..3).for_each(|_| rig.act_publish(conn, T, QUEUE, "x"));
     assert_eq!(rig.commit_transaction(conn, T), TransactOutcome::Done);
     assert_eq!(rig.queue(QUEUE).messages, 3);
 }
