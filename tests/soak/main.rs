@@ -9,6 +9,7 @@
 mod harness;
 
 mod bodies;
+mod footprint;
 mod outage;
 mod policies;
 mod space;
