@@ -386,3 +386,20 @@ fn a_qos_2_message_reaches_a_subscription_as_such_and_a_consumer_settles_it_at_o
     assert_eq!(sent[0].qos, Qos::ExactlyOnce);
     assert_eq!(rig.queue(QUEUE).messages, 0);
 }
+
+#[test]
+fn what_a_consumer_left_unsettled_counts_for_the_next_one_of_its_name() {
+    let mut rig = Rig::new();
+    let worker = rig.transient("w");
+    let one_at_a_time = ConsumeRequest { messages_max: 1, ..consumer(1) };
+    rig.consume(worker, one_at_a_time.clone());
+    let publisher = rig.transient("p");
+    rig.put(publisher, &["1", "2"]);
+    let first = rig.deliveries(worker);
+    let cancel = ClientCommand::Cancel { tag: ReplyTag(1), consumer: ConsumerId(1), requeue: false };
+    rig.send(worker, cancel);
+    rig.consume(worker, one_at_a_time);
+    assert!(rig.deliveries(worker).is_empty());
+    rig.ack(worker, first[0].id.unwrap());
+    assert_eq!(rig.payloads(worker), ["2"]);
+}
