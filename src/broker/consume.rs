@@ -38,6 +38,7 @@ impl Broker {
             return Err(ConsumeOutcome::NotAuthorized);
         }
         let group = self.named_queue(&request.queue)?;
+        let (under_way, under_way_bytes) = self.left_under_way(key, group, request.consumer);
         let consumer = Consumer {
             id: request.consumer,
             messages_max: request.messages_max.max(1),
@@ -50,8 +51,8 @@ impl Broker {
             scan: 0,
             probe: 0,
             active: false,
-            under_way: 0,
-            under_way_bytes: 0,
+            under_way,
+            under_way_bytes,
         };
         self.subscription_bytes += consumer.memory();
         let member = Member {
@@ -66,6 +67,16 @@ impl Broker {
         let session = &mut self.sessions[key as usize];
         session.consumers.get_or_insert_default().insert(request.consumer, group);
         Ok(())
+    }
+
+    /// What an earlier consumer of the same name left unsettled, by number and bytes: it counts for this one.
+    fn left_under_way(&self, key: SessionKey, group: GroupKey, id: ConsumerId) -> (u16, u64) {
+        let queue = self.queue_ref(self.groups[group as usize].queue());
+        let is_its = |slot: &&Slot| {
+            slot.queue == queue && slot.held.as_ref().is_some_and(|held| held.consumer == Some(id))
+        };
+        let slots = self.sessions[key as usize].inflight.iter().filter(is_its);
+        slots.fold((0, 0), |(count, bytes), slot| (count + 1, bytes + u64::from(slot.size)))
     }
 
     /// The answer is on its way: deliveries may follow.

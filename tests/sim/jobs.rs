@@ -228,7 +228,7 @@ impl Book {
             self.deal_did_not_take(*deal)?;
         }
         self.in_order(handed, &job)?;
-        self.note_handed(handed);
+        self.note_handed(handed, lives(handed.conn));
         Ok(())
     }
 
@@ -273,7 +273,7 @@ impl Book {
         Ok(())
     }
 
-    fn note_handed(&mut self, handed: &Handed) {
+    fn note_handed(&mut self, handed: &Handed, lives: bool) {
         let process = self.process;
         self.taken += u64::from(handed.auto);
         let job = self.job_mut(handed.job);
@@ -283,7 +283,8 @@ impl Book {
         job.holder = Some(handed.conn).filter(|_| !handed.auto);
         if handed.auto {
             job.gone = Sure::Maybe;
-            job.settled_in = Some(process);
+            // What was still on its way when the gateway ended the connection goes back to its queue.
+            job.settled_in = Some(process).filter(|_| lives);
         }
     }
 

@@ -408,3 +408,20 @@ fn who_waits_for_what_went_to_the_store_without_hurry_has_the_store_hurry() {
     rig.send(worker, ClientCommand::Sync { tag: ReplyTag(7) });
     assert!(!rig.broker.take_hurry(), "all is durable");
 }
+
+#[test]
+fn what_a_consumer_left_unsettled_counts_for_the_next_one_of_its_name() {
+    let mut rig = Rig::new();
+    let worker = rig.transient("w");
+    let one_at_a_time = ConsumeRequest { messages_max: 1, ..consumer(1) };
+    rig.consume(worker, one_at_a_time.clone());
+    let publisher = rig.transient("p");
+    rig.put(publisher, &["1", "2"]);
+    let first = rig.deliveries(worker);
+    let cancel = ClientCommand::Cancel { tag: ReplyTag(1), consumer: ConsumerId(1), requeue: false };
+    rig.send(worker, cancel);
+    rig.consume(worker, one_at_a_time);
+    assert!(rig.deliveries(worker).is_empty());
+    rig.ack(worker, first[0].id.unwrap());
+    assert_eq!(rig.payloads(worker), ["2"]);
+}
