@@ -94,7 +94,8 @@ fn crash(gateway: &mut Gateway, xid: &str, step: Step, place: Place, random: &mu
     match place {
         Place::Half | Place::Sent => {}
         Place::AMomentLater => std::thread::sleep(Duration::from_micros(random.below(MOMENT_MICROS))),
-        Place::Answered => client.receipt("r"),
+        // What is rolled back may be delivered again before the receipt.
+        Place::Answered => client.await_receipt("r"),
     }
     gateway.kill();
     gateway.restart();
