@@ -4,11 +4,10 @@
 //! [`Layers::encode`] takes bytes of the protocol, and [`Layers::flush`] writes what came of them. Bytes are taken from an outbox
 //! only while nothing waits here, so a connection that lags holds at most [`ENCODE_BYTES_MAX`] and a little beside its outbox.
 
-use std::io::{self, ErrorKind, IoSlice, Read, Write};
-
-use rustls::ServerConnection;
+use std::io::{self, ErrorKind, IoSlice};
 
 use crate::driver::stream::WriteHalf;
+use crate::driver::tls_machine::{Heard, TlsMachine};
 use crate::net::hub::Output;
 use crate::net::websocket::{CLOSE_NORMAL, Framing, close_frame, message_head};
 
@@ -29,10 +28,10 @@ pub struct WebSocket {
 /// The layers of one connection.
 #[derive(Debug)]
 pub struct Layers {
-    tls: Option<Box<ServerConnection>>,
+    tls: Option<Box<TlsMachine>>,
     websocket: Option<WebSocket>,
-    /// Frames that wait for the socket or for TLS.
-    frames: Vec<u8>,
+    /// What waits for the socket; owns no memory while nothing does.
+    out: Vec<u8>,
     written: usize,
     close_code: u16,
     closed: bool,
@@ -50,8 +49,8 @@ pub struct Decoded<'a> {
 impl Layers {
     /// For a connection whose handshakes are done.
     #[must_use]
-    pub fn new(tls: Option<Box<ServerConnection>>, websocket: Option<WebSocket>) -> Self {
-        Self { tls, websocket, frames: Vec::new(), written: 0, close_code: CLOSE_NORMAL, closed: false }
+    pub fn new(tls: Option<Box<TlsMachine>>, websocket: Option<WebSocket>) -> Self {
+        Self { tls, websocket, out: Vec::new(), written: 0, close_code: CLOSE_NORMAL, closed: false }
     }
 
     /// Takes what was read from the socket. `plain` is a buffer to decrypt into.
@@ -59,8 +58,8 @@ impl Layers {
         let (bytes, over) = match &mut self.tls {
             Some(tls) => {
                 plain.clear();
-                let over = decrypt(tls, wire, plain).is_err();
-                (&mut plain[..], over)
+                let heard = tls.receive(wire, plain, &mut self.out);
+                (&mut plain[..], !matches!(heard, Ok(Heard::Open)))
             }
             None => (wire, false),
         };
@@ -76,7 +75,7 @@ impl Layers {
         if let Some(code) = taken.end {
             self.close_code = code;
         }
-        if self.frames.len() + answers.len() <= ANSWER_BYTES_MAX {
+        if !answers.is_empty() && self.out.len() + answers.len() <= ANSWER_BYTES_MAX {
             self.push(&answers);
         }
         Decoded { bytes: &bytes[..taken.payload], over: taken.end.is_some() }
@@ -85,7 +84,7 @@ impl Layers {
     /// Something waits for the socket.
     #[must_use]
     pub fn has_output(&self) -> bool {
-        self.written < self.frames.len() || self.tls.as_ref().is_some_and(|tls| tls.wants_write())
+        self.written < self.out.len()
     }
 
     /// Takes bytes of the protocol, not more than [`ENCODE_BYTES_MAX`]; says how many. To be called only while nothing waits.
@@ -100,17 +99,18 @@ impl Layers {
         };
         let all: usize = slices.iter().map(|slice| slice.len()).sum();
         let total = all.min(ENCODE_BYTES_MAX);
+        let mut frame = Vec::new();
         if let Some(websocket) = &self.websocket {
             let text = websocket.text && is_text(slices, total);
-            let mut head = Vec::new();
-            message_head(text, total, &mut head);
-            self.push(&head);
+            message_head(text, total, &mut frame);
         }
-        let mut left = total;
-        for slice in slices {
-            let n = slice.len().min(left);
-            self.push(&slice[..n]);
-            left -= n;
+        match slices {
+            [all] if frame.is_empty() => self.push(&all[..total]),
+            // Together, because each record of TLS has its price.
+            _ => {
+                gather(slices, total, &mut frame);
+                self.push(&frame);
+            }
         }
         total
     }
@@ -126,7 +126,7 @@ impl Layers {
             self.push(&frame);
         }
         if let Some(tls) = &mut self.tls {
-            tls.send_close_notify();
+            tls.close(&mut self.out);
         }
     }
 
@@ -135,74 +135,40 @@ impl Layers {
     /// # Errors
     /// When the socket is broken.
     pub fn flush(&mut self, socket: &WriteHalf) -> io::Result<bool> {
-        let mut socket = Socket(socket);
         while self.has_output() {
-            let result = match &mut self.tls {
-                Some(tls) => tls.write_tls(&mut socket).map(|_| 0),
-                None => socket.write(&self.frames[self.written..]),
-            };
-            match result {
+            match socket.try_write(&self.out[self.written..]) {
                 Ok(n) => self.written += n,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
-        self.frames = Vec::new();
+        self.out = Vec::new();
         self.written = 0;
         Ok(true)
     }
 
     fn push(&mut self, bytes: &[u8]) {
         match &mut self.tls {
-            // Its buffer has no bound of its own: this one's callers are bounded.
-            Some(tls) => tls.writer().write_all(bytes).expect("rustls buffers without a bound"),
-            None => self.frames.extend_from_slice(bytes),
+            Some(tls) => tls.send(bytes, &mut self.out),
+            None => self.out.extend_from_slice(bytes),
         }
     }
-}
-
-/// Decrypts all of `wire` to the end of `plain`.
-fn decrypt(tls: &mut ServerConnection, mut wire: &[u8], plain: &mut Vec<u8>) -> Result<(), ()> {
-    while !wire.is_empty() {
-        if tls.read_tls(&mut wire).is_err() {
-            return Err(());
-        }
-        // What was decrypted before the fault counts; the alert for the peer waits in `tls`.
-        let state = tls.process_new_packets();
-        drain(tls, plain);
-        if state.map_err(drop)?.peer_has_closed() {
-            return Err(());
-        }
-    }
-    Ok(())
-}
-
-/// Takes what is decrypted.
-pub fn drain(tls: &mut ServerConnection, plain: &mut Vec<u8>) {
-    // An error says that nothing is there now, or ever again.
-    let _ = tls.reader().read_to_end(plain);
 }
 
 fn is_text(slices: &[IoSlice<'_>], total: usize) -> bool {
-    let mut all: Vec<u8> = Vec::with_capacity(total);
-    slices.iter().for_each(|slice| all.extend_from_slice(&slice[..slice.len().min(total - all.len())]));
+    let mut all = Vec::new();
+    gather(slices, total, &mut all);
     std::str::from_utf8(&all).is_ok()
 }
 
-/// A socket that never waits.
-struct Socket<'a>(&'a WriteHalf);
-
-impl Write for Socket<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.try_write(bytes)
-    }
-
-    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.0.try_write_vectored(slices)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+/// Adds the first `total` bytes of `slices` to `all`.
+fn gather(slices: &[IoSlice<'_>], total: usize, all: &mut Vec<u8>) {
+    let mut left = total;
+    all.reserve(total);
+    for slice in slices {
+        let n = slice.len().min(left);
+        all.extend_from_slice(&slice[..n]);
+        left -= n;
     }
 }

@@ -23,6 +23,7 @@ mod status;
 mod stream;
 mod sys;
 mod tls;
+mod tls_machine;
 
 use std::rc::Rc;
 use std::sync::Arc;

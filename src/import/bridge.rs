@@ -218,25 +218,18 @@ impl<'a> Link<'a, '_> {
     }
 
     fn protocol(&mut self) {
-        let Some(line) = self.get("bridge_protocol_version") else {
-            self.protocol = 4;
-            return;
-        };
+        self.protocol = 4;
+        let Some(line) = self.get("bridge_protocol_version") else { return };
         match line.value.split_whitespace().next().unwrap_or_default() {
-            "mqttv311" => self.protocol = 4,
+            "mqttv311" => {}
             "mqttv50" => self.protocol = 5,
-            "mqttv31" => {
-                self.protocol = 4;
-                self.report.differs(line.id, "MQTT 3.1.1 takes the place of 3.1");
-            }
+            "mqttv31" => self.report.differs(line.id, "MQTT 3.1.1 takes the place of 3.1"),
             other => {
                 let what =
                     format!("expected mqttv50, mqttv311 or mqttv31, found \"{}\"", value::shown(other));
                 self.report.dropped(line.id, what);
-                return;
             }
         }
-        self.report.carried(line.id, format!("protocol = {}", self.protocol));
     }
 
     /// Messages that come back are told by No Local, which MQTT 3.1.1 does not have.
@@ -254,6 +247,9 @@ impl<'a> Link<'a, '_> {
             .get("bridge_protocol_version")
             .map_or_else(|| "MQTT 3.1.1 unless topics go both ways".to_owned(), |line| self.origin(line));
         self.table.set("protocol", i64::from(self.protocol), origin);
+        if let Some(line) = self.get("bridge_protocol_version") {
+            self.report.carried(line.id, format!("protocol = {}", self.protocol));
+        }
     }
 
     fn client_id(&mut self, name: &str, files: &dyn Files) -> Result<(), String> {

@@ -29,6 +29,8 @@ const CONNECTIONS_MOST: i64 = 1_000_000;
 const SESSIONS_MOST: i64 = 10_000_000;
 /// Longest life of a session that can be set, in seconds.
 const EXPIRY_SECS_MOST: u64 = 36_500 * 86_400;
+/// Longest time between two publications of statistics that can be set, in seconds.
+const SYS_INTERVAL_SECS_MOST: u64 = 86_400;
 /// Where Debian's package keeps Mosquitto's data.
 const DEBIAN_DATA: &str = "/var/lib/mosquitto";
 
@@ -385,9 +387,11 @@ impl<'a> General<'a> {
         if let Some((line, secs)) = self.integer("max_keepalive", 0..=65_535) {
             match secs {
                 0 | 65_535 => self.report.same(line.id, "clients choose their keep-alive interval"),
-                _ => self
-                    .report
-                    .dropped(line.id, "clients choose their keep-alive interval; none is imposed on them"),
+                _ => {
+                    self.limit(line, "keep_alive_max", format!("{secs}s"));
+                    let older = "clients before MQTT 5.0, which cannot be told, keep their own interval, where Mosquitto refuses them";
+                    self.report.differs(line.id, older);
+                }
             }
         }
         if let Some((line, bytes)) = self.integer("memory_limit", 0..=i64::MAX) {
@@ -407,13 +411,10 @@ impl<'a> General<'a> {
     }
 
     fn sys_interval(&mut self, line: &Line, secs: u64) {
-        match secs {
-            0 => self.report.same(line.id, "the $SYS topics of statistics are not published"),
-            _ => self.report.dropped(
-                line.id,
-                "statistics are not published to $SYS; use `tidegate status` or admin.http",
-            ),
-        }
+        let secs = secs.min(SYS_INTERVAL_SECS_MOST);
+        self.report.carried(line.id, format!("admin.sys_interval = \"{secs}s\""));
+        let origin = self.origin(line);
+        self.draft.admin.set("sys_interval", format!("{secs}s"), origin);
     }
 
     fn flags(&mut self) {

@@ -71,9 +71,7 @@ pub fn listeners(
 
 /// Without any listener Mosquitto is there for this machine alone.
 pub fn is_local_only(source: &Source) -> bool {
-    source.listeners.iter().all(|section| {
-        section.head.is_none() && section.get("port").is_none() && section.get("bind_address").is_none()
-    })
+    source.listeners.iter().all(|section| !section.opens())
 }
 
 fn nothing_given(policy: &Policy, paths: &Paths<'_>, draft: &mut Draft, report: &mut Report) {

@@ -151,6 +151,7 @@ struct Draft {
     queue: Table,
     access: Table,
     bridges: Vec<Table>,
+    admin: Table,
     log: Table,
     files: Vec<OutFile>,
 }
@@ -165,6 +166,7 @@ impl Draft {
             queue: Table::section("queue"),
             access: Table::section("access"),
             bridges: Vec::new(),
+            admin: Table::section("admin"),
             log: Table::section("log"),
             files: Vec::new(),
         }
@@ -199,7 +201,7 @@ impl Draft {
         let mut tables = self.listeners;
         tables.extend([self.store, self.limits, self.queue, self.access]);
         tables.extend(self.bridges);
-        tables.push(self.log);
+        tables.extend([self.admin, self.log]);
         Import { config: document(&head, &tables), files: self.files, report }
     }
 }

@@ -45,6 +45,12 @@ impl Section {
         self.lines.iter().filter(move |line| line.name == name)
     }
 
+    /// Whether Mosquitto opens this listener: one without a `listener` line only if it was given something to serve.
+    #[must_use]
+    pub fn opens(&self) -> bool {
+        self.head.is_some() || self.lines.iter().any(opens)
+    }
+
     /// All lines.
     #[must_use]
     pub fn lines(&self) -> &[Line] {
@@ -68,6 +74,46 @@ pub struct Source {
     default_listener: Option<usize>,
 }
 
+/// Options that open the default listener, on every address, whatever their value is.
+const OPENING: [&str; 19] = [
+    "bind_address",
+    "bind_interface",
+    "cafile",
+    "capath",
+    "certfile",
+    "ciphers",
+    "ciphers_tls1.3",
+    "crlfile",
+    "dhparamfile",
+    "keyfile",
+    "mount_point",
+    "password_file",
+    "plugin",
+    "port",
+    "psk_file",
+    "psk_hint",
+    "socket_domain",
+    "tls_engine",
+    "tls_engine_kpass_sha1",
+];
+/// Options that open it unless they say what would hold without them.
+const OPENING_UNLESS: [(&str, &str); 8] = [
+    ("allow_zero_length_clientid", "true"),
+    ("max_connections", "-1"),
+    ("max_qos", "2"),
+    ("protocol", "mqtt"),
+    ("require_certificate", "false"),
+    ("use_identity_as_username", "false"),
+    ("use_subject_as_username", "false"),
+    ("use_username_as_clientid", "false"),
+];
+
+fn opens(line: &Line) -> bool {
+    let value = line.value.split_whitespace().next().unwrap_or_default();
+    OPENING.contains(&line.name)
+        || OPENING_UNLESS.iter().any(|(name, default)| line.name == *name && value != *default)
+}
+
 /// Options that may be repeated.
 const REPEATED: [&str; 7] =
     ["log_dest", "log_type", "topic", "plugin", "plugin_use", "websockets_origin", "include_dir"];
@@ -80,6 +126,7 @@ pub fn read(main: &Path, files: &dyn Files, report: &mut Report) -> Result<Sourc
     let mut source = Source::default();
     let mut reader = Reader { main, files, report, lines: 0 };
     reader.file(main, &mut source, true)?;
+    source.close_default(report);
     Ok(source)
 }
 
@@ -244,6 +291,18 @@ impl Source {
             self.listeners.push(Section::default());
             self.listeners.len() - 1
         })
+    }
+
+    /// Takes the default listener away if Mosquitto does not open it beside the others.
+    fn close_default(&mut self, report: &mut Report) {
+        let Some(at) = self.default_listener else { return };
+        if self.listeners[at].opens() || !self.listeners.iter().any(Section::opens) {
+            return;
+        }
+        for line in self.listeners.remove(at).lines {
+            report.same(line.id, "it stands before the first listener, where it has no effect in Mosquitto");
+        }
+        self.default_listener = None;
     }
 }
 

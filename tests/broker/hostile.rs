@@ -8,6 +8,7 @@ use tidegate_mqtt::ReasonCode;
 
 use crate::harness::{
     Client, Gateway, Login, Message, PATIENCE, Random, Version, eventually, for_all_versions,
+    for_both_versions,
 };
 
 const MIB: u64 = 1 << 20;
@@ -157,11 +158,13 @@ fn a_packet_over_the_limit_is_refused_from_its_header() {
 
 #[test]
 fn before_the_login_a_smaller_limit_holds() {
-    let gateway = Gateway::with(&["limits.packet_before_login_max=4KiB"]);
-    let mut client = Client::dial(gateway.address(), Version::V5, None).unwrap();
-    client.raw(&[0x10, 0x80, 0x80, 0x04]).unwrap();
-    client.closed().unwrap();
-    gateway.assert_serves();
+    for_both_versions(|version| {
+        let gateway = Gateway::with(&["limits.packet_before_login_max=4KiB"]);
+        let mut client = Client::dial(gateway.address(), version, None).unwrap();
+        client.raw(&[0x10, 0x80, 0x80, 0x04]).unwrap();
+        client.closed().unwrap();
+        gateway.assert_serves();
+    });
 }
 
 #[test]
@@ -199,19 +202,21 @@ fn connections_that_never_log_in_are_closed_and_cost_little() {
 
 #[test]
 fn a_connect_that_trickles_in_is_cut_off_at_the_login_timeout() {
-    let gateway = Gateway::with(&["limits.login_timeout=1s"]);
-    let mut client = Client::dial(gateway.address(), Version::V311, None).unwrap();
-    let bytes = Login::fresh(Version::V311, "a-client-with-a-long-name-that-takes-its-time").encode();
-    let mut sent = 0;
-    // One byte each 200 ms: the whole CONNECT would take over ten seconds.
-    while let Ok(None) = client.poll(Duration::from_millis(200)) {
-        assert!(sent + 1 < bytes.len(), "the trickled CONNECT was waited for");
-        if client.raw(&bytes[sent..=sent]).is_err() {
-            break;
+    for_both_versions(|version| {
+        let gateway = Gateway::with(&["limits.login_timeout=1s"]);
+        let mut client = Client::dial(gateway.address(), version, None).unwrap();
+        let bytes = Login::fresh(version, "a-client-with-a-long-name-that-takes-its-time").encode();
+        let mut sent = 0;
+        // One byte each 200 ms: the whole CONNECT would take over ten seconds.
+        while let Ok(None) = client.poll(Duration::from_millis(200)) {
+            assert!(sent + 1 < bytes.len(), "the trickled CONNECT was waited for");
+            if client.raw(&bytes[sent..=sent]).is_err() {
+                break;
+            }
+            sent += 1;
         }
-        sent += 1;
-    }
-    gateway.assert_serves();
+        gateway.assert_serves();
+    });
 }
 
 fn numbered(topic: &str, number: u32, qos: u8) -> Message {

@@ -6,6 +6,7 @@ mod harness;
 
 mod access;
 mod authentication;
+mod crossings;
 mod disk;
 mod expiry;
 mod flow;

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tidegate_mqtt::ReasonCode;
 
-use crate::harness::{Gateway, Login, Message, Version};
+use crate::harness::{Gateway, Login, Message, Version, for_both_versions};
 
 const LIMIT: u64 = 10;
 const PUBLISHED: u64 = 25;
@@ -125,32 +125,36 @@ fn what_a_policy_has_dropped_stays_dropped_after_a_kill() {
 
 #[test]
 fn a_full_queue_of_one_client_is_no_matter_to_others() {
-    let gateway = gateway("drop-head");
-    away(&gateway);
-    let mut other = Login::fresh(Version::V5, "other").open(gateway.address()).unwrap();
-    other.subscribe("a/b", 1).unwrap();
-    assert_eq!(publish(&gateway), PUBLISHED);
-    for n in 0..PUBLISHED {
-        assert_eq!(other.message().unwrap().text(), n.to_string());
-    }
+    for_both_versions(|version| {
+        let gateway = gateway("drop-head");
+        away(&gateway);
+        let mut other = Login::fresh(version, "other").open(gateway.address()).unwrap();
+        other.subscribe("a/b", 1).unwrap();
+        assert_eq!(publish(&gateway), PUBLISHED);
+        for n in 0..PUBLISHED {
+            assert_eq!(other.message().unwrap().text(), n.to_string());
+        }
+    });
 }
 
 #[test]
 fn a_limit_in_bytes_holds_as_well() {
-    let gateway = Gateway::with(&["queue.bytes_max=10KiB", "queue.overflow=drop-head"]);
-    let login = away(&gateway);
-    let mut publisher = Login::fresh(Version::V5, "publisher").open(gateway.address()).unwrap();
-    let body = |n: u32| format!("{n:01000}");
-    for n in 0..50 {
-        publisher.publish(&Message::new("a/b", body(n), 1)).unwrap();
-    }
-    let status = gateway.status();
-    let bytes = status["queues_total"]["bytes"].as_u64().unwrap();
-    assert!(bytes <= 10 << 10, "{bytes} bytes");
-    let kept = status["queues_total"]["messages"].as_u64().unwrap() as u32;
-    assert!((5..=10).contains(&kept), "{kept} messages");
-    let mut device = login.open(gateway.address()).unwrap();
-    for n in 50 - kept..50 {
-        assert_eq!(device.message().unwrap().text(), body(n));
-    }
+    for_both_versions(|version| {
+        let gateway = Gateway::with(&["queue.bytes_max=10KiB", "queue.overflow=drop-head"]);
+        let login = away(&gateway);
+        let mut publisher = Login::fresh(version, "publisher").open(gateway.address()).unwrap();
+        let body = |n: u32| format!("{n:01000}");
+        for n in 0..50 {
+            publisher.publish(&Message::new("a/b", body(n), 1)).unwrap();
+        }
+        let status = gateway.status();
+        let bytes = status["queues_total"]["bytes"].as_u64().unwrap();
+        assert!(bytes <= 10 << 10, "{bytes} bytes");
+        let kept = status["queues_total"]["messages"].as_u64().unwrap() as u32;
+        assert!((5..=10).contains(&kept), "{kept} messages");
+        let mut device = login.open(gateway.address()).unwrap();
+        for n in 50 - kept..50 {
+            assert_eq!(device.message().unwrap().text(), body(n));
+        }
+    });
 }

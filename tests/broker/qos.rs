@@ -105,24 +105,26 @@ fn payloads_of_any_content_and_size_arrive_unchanged() {
 
 #[test]
 fn large_payloads_survive_a_kill() {
-    let mut gateway = Gateway::start();
-    let login = Login::persistent(Version::V5, "subscriber");
-    let mut subscriber = login.open(gateway.address()).unwrap();
-    subscriber.subscribe("bytes", 1).unwrap();
-    subscriber.disconnect().unwrap();
-    let mut random = Random::for_test("large payloads");
-    let payloads: Vec<Vec<u8>> =
-        [3000, 65_000, 66_000, 200_000, 1_000_000, 10].map(|len| random.bytes(len)).into();
-    let mut publisher = Login::fresh(Version::V5, "publisher").open(gateway.address()).unwrap();
-    for payload in &payloads {
-        publisher.publish(&Message::new("bytes", payload, 1)).unwrap();
-    }
-    gateway.kill();
-    gateway.restart();
-    let mut subscriber = login.open(gateway.address()).unwrap();
-    for payload in &payloads {
-        assert!(subscriber.message().unwrap().payload == *payload, "{} bytes", payload.len());
-    }
+    for_both_versions(|version| {
+        let mut gateway = Gateway::start();
+        let login = Login::persistent(version, "subscriber");
+        let mut subscriber = login.open(gateway.address()).unwrap();
+        subscriber.subscribe("bytes", 1).unwrap();
+        subscriber.disconnect().unwrap();
+        let mut random = Random::for_test("large payloads");
+        let payloads: Vec<Vec<u8>> =
+            [3000, 65_000, 66_000, 200_000, 1_000_000, 10].map(|len| random.bytes(len)).into();
+        let mut publisher = Login::fresh(version, "publisher").open(gateway.address()).unwrap();
+        for payload in &payloads {
+            publisher.publish(&Message::new("bytes", payload, 1)).unwrap();
+        }
+        gateway.kill();
+        gateway.restart();
+        let mut subscriber = login.open(gateway.address()).unwrap();
+        for payload in &payloads {
+            assert!(subscriber.message().unwrap().payload == *payload, "{} bytes", payload.len());
+        }
+    });
 }
 
 #[test]

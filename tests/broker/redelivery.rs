@@ -2,7 +2,7 @@
 
 use tidegate_mqtt::{PacketType, Version};
 
-use crate::harness::{Client, Gateway, Login, Message, Packet, for_all_versions};
+use crate::harness::{Client, Gateway, Login, Message, Packet, for_all_versions, for_both_versions};
 
 /// How the subscriber's connection ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -122,12 +122,14 @@ fn new_messages_come_after_those_that_are_sent_again() {
 
 #[test]
 fn identifiers_of_unsettled_deliveries_are_not_given_to_others() {
-    let (gateway, _, mut subscriber, sent) = with_unsettled(Version::V5, 2);
-    let mut publisher = Login::fresh(Version::V5, "other").open(gateway.address()).unwrap();
-    for n in 0..500 {
-        publisher.publish(&Message::new("a/b", n.to_string(), 1)).unwrap();
-        let message = subscriber.take().unwrap();
-        assert!(sent.iter().all(|unsettled| unsettled.id != message.id));
-        subscriber.settle(&message).unwrap();
-    }
+    for_both_versions(|version| {
+        let (gateway, _, mut subscriber, sent) = with_unsettled(version, 2);
+        let mut publisher = Login::fresh(version, "other").open(gateway.address()).unwrap();
+        for n in 0..500 {
+            publisher.publish(&Message::new("a/b", n.to_string(), 1)).unwrap();
+            let message = subscriber.take().unwrap();
+            assert!(sent.iter().all(|unsettled| unsettled.id != message.id));
+            subscriber.settle(&message).unwrap();
+        }
+    });
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::harness::{Client, Gateway, Login, Message, Version, for_all_versions};
+use crate::harness::{Client, Gateway, Login, Message, Version, for_all_versions, for_both_versions};
 
 /// What a new subscription to `filter` is sent as retained, by topic.
 fn retained(gateway: &Gateway, version: Version, filter: &str) -> BTreeMap<String, Message> {
@@ -58,18 +58,20 @@ fn an_established_subscription_sees_retained_messages_as_ordinary_ones() {
 
 #[test]
 fn a_wildcard_subscription_gets_the_retained_messages_of_all_matching_topics() {
-    let gateway = Gateway::start();
-    let mut publisher = publisher(&gateway, Version::V5);
-    let topics: Vec<String> = (0..500).map(|n| format!("house/{}/{n}", n % 5)).collect();
-    publisher.publish_all(topics.iter().map(|topic| Message::retained(topic, topic, 1)), 50).unwrap();
-    publisher.publish(&Message::retained("$hidden/x", "x", 1)).unwrap();
-    for (filter, count) in
-        [("house/#", 500), ("house/3/+", 100), ("house/+/7", 1), ("#", 500), ("+/hidden", 0)]
-    {
-        let kept = retained(&gateway, Version::V5, filter);
-        assert_eq!(kept.len(), count, "{filter}");
-        assert!(kept.iter().all(|(topic, message)| *topic == message.text()));
-    }
+    for_both_versions(|version| {
+        let gateway = Gateway::start();
+        let mut publisher = publisher(&gateway, version);
+        let topics: Vec<String> = (0..500).map(|n| format!("house/{}/{n}", n % 5)).collect();
+        publisher.publish_all(topics.iter().map(|topic| Message::retained(topic, topic, 1)), 50).unwrap();
+        publisher.publish(&Message::retained("$hidden/x", "x", 1)).unwrap();
+        for (filter, count) in
+            [("house/#", 500), ("house/3/+", 100), ("house/+/7", 1), ("#", 500), ("+/hidden", 0)]
+        {
+            let kept = retained(&gateway, version, filter);
+            assert_eq!(kept.len(), count, "{filter}");
+            assert!(kept.iter().all(|(topic, message)| *topic == message.text()));
+        }
+    });
 }
 
 #[test]
@@ -99,13 +101,15 @@ fn retained_messages_survive_a_stop_and_a_kill() {
 
 #[test]
 fn a_retained_message_of_level_0_survives_a_clean_stop() {
-    let mut gateway = Gateway::start();
-    let mut publisher = publisher(&gateway, Version::V5);
-    publisher.publish(&Message::retained("r/zero", "value", 0)).unwrap();
-    publisher.ping().unwrap();
-    assert!(gateway.stop().success());
-    gateway.restart();
-    assert_eq!(retained(&gateway, Version::V5, "r/#")["r/zero"].text(), "value");
+    for_both_versions(|version| {
+        let mut gateway = Gateway::start();
+        let mut publisher = publisher(&gateway, version);
+        publisher.publish(&Message::retained("r/zero", "value", 0)).unwrap();
+        publisher.ping().unwrap();
+        assert!(gateway.stop().success());
+        gateway.restart();
+        assert_eq!(retained(&gateway, version, "r/#")["r/zero"].text(), "value");
+    });
 }
 
 #[test]

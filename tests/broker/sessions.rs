@@ -124,20 +124,22 @@ fn a_second_connection_takes_the_session_over_with_all_that_is_unsettled() {
 
 #[test]
 fn many_takeovers_in_a_row_leave_one_connection_that_works() {
-    let gateway = Gateway::start();
-    let login = Login::persistent(Version::V5, "device");
-    let mut device = login.open(gateway.address()).unwrap();
-    device.subscribe("a/b", 1).unwrap();
-    let mut old = Vec::new();
-    for _ in 0..50 {
-        old.push(std::mem::replace(&mut device, login.open(gateway.address()).unwrap()));
-    }
-    for mut client in old {
-        client.closed().unwrap();
-    }
-    let mut publisher = Login::fresh(Version::V5, "publisher").open(gateway.address()).unwrap();
-    publisher.publish(&Message::new("a/b", "once", 1)).unwrap();
-    assert_eq!(device.message().unwrap().text(), "once");
+    for_both_versions(|version| {
+        let gateway = Gateway::start();
+        let login = Login::persistent(version, "device");
+        let mut device = login.open(gateway.address()).unwrap();
+        device.subscribe("a/b", 1).unwrap();
+        let mut old = Vec::new();
+        for _ in 0..50 {
+            old.push(std::mem::replace(&mut device, login.open(gateway.address()).unwrap()));
+        }
+        for mut client in old {
+            client.closed().unwrap();
+        }
+        let mut publisher = Login::fresh(version, "publisher").open(gateway.address()).unwrap();
+        publisher.publish(&Message::new("a/b", "once", 1)).unwrap();
+        assert_eq!(device.message().unwrap().text(), "once");
+    });
 }
 
 #[test]
@@ -222,13 +224,15 @@ fn a_second_connect_on_a_connection_ends_it() {
 
 #[test]
 fn connections_over_the_limit_are_turned_away_until_there_is_room() {
-    let gateway = Gateway::with(&["limits.connections_max=4"]);
-    let open = |n: u32| Login::fresh(Version::V5, &format!("device-{n}")).open(gateway.address());
-    let mut clients: Vec<Client> = (0..4).map(|n| open(n).unwrap()).collect();
-    assert!(open(4).is_err());
-    clients.iter_mut().for_each(|client| client.ping().unwrap());
-    clients.pop();
-    eventually("room for another connection", PATIENCE, || open(5).map_err(|error| error.to_string()));
+    for_both_versions(|version| {
+        let gateway = Gateway::with(&["limits.connections_max=4"]);
+        let open = |n: u32| Login::fresh(version, &format!("device-{n}")).open(gateway.address());
+        let mut clients: Vec<Client> = (0..4).map(|n| open(n).unwrap()).collect();
+        assert!(open(4).is_err());
+        clients.iter_mut().for_each(|client| client.ping().unwrap());
+        clients.pop();
+        eventually("room for another connection", PATIENCE, || open(5).map_err(|error| error.to_string()));
+    });
 }
 
 #[test]

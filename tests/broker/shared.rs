@@ -51,20 +51,22 @@ fn each_message_goes_to_one_member_and_every_member_gets_some() {
 
 #[test]
 fn groups_are_independent_of_each_other() {
-    let gateway = Gateway::start();
-    let mut clients: Vec<Client> = ["red", "blue"]
-        .iter()
-        .map(|group| {
-            let mut client = Login::fresh(Version::V5, group).open(gateway.address()).unwrap();
-            client.subscribe(&format!("$share/{group}/jobs/#"), 1).unwrap();
-            client
-        })
-        .collect();
-    let mut publisher = Login::fresh(Version::V5, "publisher").open(gateway.address()).unwrap();
-    publisher.publish_all(jobs(0..50), 50).unwrap();
-    for client in &mut clients {
-        assert_eq!(collect(&mut [client], BTreeSet::new(), 50), [50]);
-    }
+    for_both_versions(|version| {
+        let gateway = Gateway::start();
+        let mut clients: Vec<Client> = ["red", "blue"]
+            .iter()
+            .map(|group| {
+                let mut client = Login::fresh(version, group).open(gateway.address()).unwrap();
+                client.subscribe(&format!("$share/{group}/jobs/#"), 1).unwrap();
+                client
+            })
+            .collect();
+        let mut publisher = Login::fresh(version, "publisher").open(gateway.address()).unwrap();
+        publisher.publish_all(jobs(0..50), 50).unwrap();
+        for client in &mut clients {
+            assert_eq!(collect(&mut [client], BTreeSet::new(), 50), [50]);
+        }
+    });
 }
 
 #[test]
@@ -115,22 +117,26 @@ fn a_group_whose_members_are_all_away_keeps_its_messages() {
 
 #[test]
 fn members_that_are_away_do_not_hold_messages_back_from_one_that_is_there() {
-    let gateway = Gateway::start();
-    member(&gateway, &Login::persistent(Version::V5, "away")).disconnect().unwrap();
-    let mut there = member(&gateway, &Login::fresh(Version::V5, "there"));
-    let mut publisher = Login::fresh(Version::V5, "publisher").open(gateway.address()).unwrap();
-    publisher.publish_all(jobs(0..100), 50).unwrap();
-    assert_eq!(collect(&mut [&mut there], BTreeSet::new(), 100), [100]);
+    for_both_versions(|version| {
+        let gateway = Gateway::start();
+        member(&gateway, &Login::persistent(version, "away")).disconnect().unwrap();
+        let mut there = member(&gateway, &Login::fresh(version, "there"));
+        let mut publisher = Login::fresh(version, "publisher").open(gateway.address()).unwrap();
+        publisher.publish_all(jobs(0..100), 50).unwrap();
+        assert_eq!(collect(&mut [&mut there], BTreeSet::new(), 100), [100]);
+    });
 }
 
 #[test]
 fn a_shared_subscription_is_sent_no_retained_messages() {
-    let gateway = Gateway::start();
-    let mut publisher = Login::fresh(Version::V5, "publisher").open(gateway.address()).unwrap();
-    publisher.publish(&Message::retained("jobs/1", "kept", 1)).unwrap();
-    let mut member = member(&gateway, &Login::fresh(Version::V5, "member"));
-    publisher.publish(&Message::new("jobs/1", "end", 1)).unwrap();
-    assert_eq!(member.messages_until("end").unwrap(), []);
+    for_both_versions(|version| {
+        let gateway = Gateway::start();
+        let mut publisher = Login::fresh(version, "publisher").open(gateway.address()).unwrap();
+        publisher.publish(&Message::retained("jobs/1", "kept", 1)).unwrap();
+        let mut member = member(&gateway, &Login::fresh(version, "member"));
+        publisher.publish(&Message::new("jobs/1", "end", 1)).unwrap();
+        assert_eq!(member.messages_until("end").unwrap(), []);
+    });
 }
 
 #[test]

@@ -315,3 +315,37 @@ fn a_longer_keep_alive_than_allowed_is_replaced_and_the_client_told() {
     assert!(old.poll(Duration::from_millis(1800)).unwrap().is_none(), "it cannot be told");
     old.ping().unwrap();
 }
+
+#[test]
+fn a_device_that_forgot_its_session_may_use_the_identifier_of_a_message_that_it_never_released() {
+    for_all_versions(|version| {
+        let mut gateway = Gateway::start();
+        let mut subscriber = Login::persistent(version, "subscriber").open(gateway.address()).unwrap();
+        subscriber.subscribe("a/b", 2).unwrap();
+        let login = Login::persistent(version, "device");
+        let mut device = login.open(gateway.address()).unwrap();
+        device.send(&Message { id: 1, ..Message::new("a/b", "former life", 2) }).unwrap();
+        device.await_pubrec(1).unwrap();
+        assert_eq!(subscriber.message().unwrap().text(), "former life");
+        for kill in [false, true] {
+            if kill {
+                gateway.kill();
+                gateway.restart();
+                subscriber = Login::persistent(version, "subscriber").open(gateway.address()).unwrap();
+            }
+            let mut device = login.open(gateway.address()).unwrap();
+            for text in ["one", "two"] {
+                device.send(&Message { id: 1, ..Message::new("a/b", text, 1) }).unwrap();
+                assert!(device.finish(1, 1).unwrap() < 0x80);
+                // After the kill the last one before it may come again.
+                assert!(subscriber.messages_until(text).unwrap().iter().all(|message| message.dup));
+            }
+        }
+        // What was begun can still be finished, and only once.
+        let mut device = login.open(gateway.address()).unwrap();
+        assert_eq!(device.release(1).unwrap(), 0);
+        device.send(&Message { id: 1, ..Message::new("a/b", "next", 2) }).unwrap();
+        assert!(device.finish(2, 1).unwrap() < 0x80);
+        assert_eq!(subscriber.message().unwrap().text(), "next");
+    });
+}

@@ -247,16 +247,18 @@ fn clients_cannot_pretend_to_be_the_broker() {
 
 #[test]
 fn a_thousand_subscriptions_of_one_client_all_work() {
-    let gateway = Gateway::start();
-    let mut subscriber = Login::fresh(Version::V311, "subscriber").open(gateway.address()).unwrap();
-    let names: Vec<String> = (0..1000).map(|n| format!("floor/{}/room/{n}", n % 10)).collect();
-    let filters: Vec<Filter<'_>> = names.iter().map(|name| Filter::new(name, 1)).collect();
-    for part in filters.chunks(250) {
-        assert!(subscriber.subscribe_all(None, part).unwrap().iter().all(|code| *code == 1));
-    }
-    let mut publisher = Login::fresh(Version::V311, "publisher").open(gateway.address()).unwrap();
-    publisher.publish_all(names.iter().map(|name| Message::new(name, name, 1)), 50).unwrap();
-    for name in &names {
-        assert_eq!(subscriber.message().unwrap().topic, *name);
-    }
+    for_both_versions(|version| {
+        let gateway = Gateway::start();
+        let mut subscriber = Login::fresh(version, "subscriber").open(gateway.address()).unwrap();
+        let names: Vec<String> = (0..1000).map(|n| format!("floor/{}/room/{n}", n % 10)).collect();
+        let filters: Vec<Filter<'_>> = names.iter().map(|name| Filter::new(name, 1)).collect();
+        for part in filters.chunks(250) {
+            assert!(subscriber.subscribe_all(None, part).unwrap().iter().all(|code| *code == 1));
+        }
+        let mut publisher = Login::fresh(version, "publisher").open(gateway.address()).unwrap();
+        publisher.publish_all(names.iter().map(|name| Message::new(name, name, 1)), 50).unwrap();
+        for name in &names {
+            assert_eq!(subscriber.message().unwrap().topic, *name);
+        }
+    });
 }

@@ -113,21 +113,23 @@ fn filters_that_begin_with_a_wildcard_do_not_match_them() {
 
 #[test]
 fn each_queue_has_topics_of_its_own() {
-    let gateway = Gateway::with(&[NEVER]);
-    let login = Login::persistent(Version::V5, "line/7+#");
-    let mut subscriber = login.open(gateway.address()).unwrap();
-    subscriber.subscribe("a", 1).unwrap();
-    subscriber.disconnect().unwrap();
-    let mut client = Login::fresh(Version::V5, "dashboard").open(gateway.address()).unwrap();
-    for _ in 0..3 {
-        client.publish(&Message::new("a", "0123456789", 1)).unwrap();
-    }
-    let queue = "queues/line%2F7%2B%23";
-    assert_eq!(value(&mut client, &format!("{queue}/messages")), "3");
-    assert_eq!(value(&mut client, &format!("{queue}/inflight")), "0");
-    assert_eq!(value(&mut client, &format!("{queue}/dropped")), "0");
-    assert!(value(&mut client, &format!("{queue}/bytes")).parse::<u64>().unwrap() >= 30);
-    assert!(value(&mut client, &format!("{queue}/oldest_age_seconds")).parse::<u64>().is_ok());
+    for_both_versions(|version| {
+        let gateway = Gateway::with(&[NEVER]);
+        let login = Login::persistent(version, "line/7+#");
+        let mut subscriber = login.open(gateway.address()).unwrap();
+        subscriber.subscribe("a", 1).unwrap();
+        subscriber.disconnect().unwrap();
+        let mut client = Login::fresh(version, "dashboard").open(gateway.address()).unwrap();
+        for _ in 0..3 {
+            client.publish(&Message::new("a", "0123456789", 1)).unwrap();
+        }
+        let queue = "queues/line%2F7%2B%23";
+        assert_eq!(value(&mut client, &format!("{queue}/messages")), "3");
+        assert_eq!(value(&mut client, &format!("{queue}/inflight")), "0");
+        assert_eq!(value(&mut client, &format!("{queue}/dropped")), "0");
+        assert!(value(&mut client, &format!("{queue}/bytes")).parse::<u64>().unwrap() >= 30);
+        assert!(value(&mut client, &format!("{queue}/oldest_age_seconds")).parse::<u64>().is_ok());
+    });
 }
 
 #[test]
@@ -144,9 +146,11 @@ fn options_and_identifiers_of_a_subscription_hold_for_them_too() {
 
 #[test]
 fn an_interval_of_zero_switches_them_off() {
-    let gateway = Gateway::with(&["admin.sys_interval=0ms"]);
-    let mut client = Login::fresh(Version::V5, "dashboard").open(gateway.address()).unwrap();
-    client.subscribe_all(None, &[Filter::new("$SYS/#", 0), Filter::new("a", 0)]).unwrap();
-    client.publish(&Message::new("a", "end", 1)).unwrap();
-    assert_eq!(client.messages_until("end").unwrap(), []);
+    for_both_versions(|version| {
+        let gateway = Gateway::with(&["admin.sys_interval=0ms"]);
+        let mut client = Login::fresh(version, "dashboard").open(gateway.address()).unwrap();
+        client.subscribe_all(None, &[Filter::new("$SYS/#", 0), Filter::new("a", 0)]).unwrap();
+        client.publish(&Message::new("a", "end", 1)).unwrap();
+        assert_eq!(client.messages_until("end").unwrap(), []);
+    });
 }

@@ -2,7 +2,7 @@
 
 use tidegate_mqtt::ReasonCode;
 
-use crate::harness::{Client, Gateway, Login, Message, Version, Will, for_all_versions};
+use crate::harness::{Client, Gateway, Login, Message, Version, Will, for_all_versions, for_both_versions};
 
 fn watcher(gateway: &Gateway) -> Client {
     let mut watcher = Login::fresh(Version::V5, "watcher").open(gateway.address()).unwrap();
@@ -69,20 +69,22 @@ fn a_silent_client_is_closed_after_its_keep_alive_and_its_will_published() {
 
 #[test]
 fn a_client_that_speaks_within_its_keep_alive_is_left_alone() {
-    let gateway = Gateway::start();
-    let mut watcher = watcher(&gateway);
-    let mut client = with_will(Version::V311, "lively").keep_alive(1).open(gateway.address()).unwrap();
-    let silent = with_will(Version::V311, "silent").keep_alive(3).open(gateway.address()).unwrap();
-    // The pings go on until the silent client's keep-alive is over, three times as long as the lively one's.
-    let will = loop {
+    for_both_versions(|version| {
+        let gateway = Gateway::start();
+        let mut watcher = watcher(&gateway);
+        let mut client = with_will(version, "lively").keep_alive(1).open(gateway.address()).unwrap();
+        let silent = with_will(version, "silent").keep_alive(3).open(gateway.address()).unwrap();
+        // The pings go on until the silent client's keep-alive is over, three times as long as the lively one's.
+        let will = loop {
+            client.ping().unwrap();
+            if let Some(will) = watcher.message_within(std::time::Duration::from_millis(300)).unwrap() {
+                break will;
+            }
+        };
+        assert_eq!(will.text(), "silent");
         client.ping().unwrap();
-        if let Some(will) = watcher.message_within(std::time::Duration::from_millis(300)).unwrap() {
-            break will;
-        }
-    };
-    assert_eq!(will.text(), "silent");
-    client.ping().unwrap();
-    drop(silent);
+        drop(silent);
+    });
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::tools::Tools;
 use crate::upstream::Upstream;
 
 /// Of the password "secret", as mosquitto_passwd writes it.
-const HASH: &str = "$7$101$AeqTvLxu0XvZ6CYy$nEQoRCXQaWLx+aYouLLoHdxpTWxsgpRG+4syE94y5OYzHee8c4p6ARvWtEqxrFe1rrS9wY2I4Gcw7HewuYmgQQ==";
+pub const HASH: &str = "$7$101$AeqTvLxu0XvZ6CYy$nEQoRCXQaWLx+aYouLLoHdxpTWxsgpRG+4syE94y5OYzHee8c4p6ARvWtEqxrFe1rrS9wY2I4Gcw7HewuYmgQQ==";
 /// The administrator asks, these are asked about.
 const USERS: [&str; 2] = ["ann", "bob"];
 const RULES: &str = "\
@@ -53,16 +53,16 @@ const TOPICS: [&str; 15] = [
 ];
 
 /// A broker. It is killed at drop.
-struct Process(Child);
+pub struct Process(Child);
 
 impl Process {
-    fn start(command: &mut Command, log: &Path) -> Self {
+    pub fn start(command: &mut Command, log: &Path) -> Self {
         let log = File::create(log).unwrap();
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         Self(command.spawn().unwrap())
     }
 
-    fn stop(mut self) {
+    pub fn stop(mut self) {
         kill_process(Pid::from_child(&self.0), Signal::TERM).unwrap();
         assert!(self.0.wait().unwrap().success());
     }

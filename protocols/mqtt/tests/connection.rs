@@ -157,6 +157,61 @@ fn an_identifier_in_use_is_refused_in_mqtt_5_and_waits_in_older_versions() {
 }
 
 #[test]
+fn an_identifier_of_an_unreleased_message_may_carry_one_of_level_1_beside_it() {
+    for version in Version::ALL {
+        let mut peer = Peer::new(limits());
+        peer.event(&connect(version, ()));
+        peer.connection.seed_inbound([id(1)]);
+        peer.accept();
+        let bytes = publish(version, Qos::AtLeastOnce, "t", Some(1), ());
+        assert!(matches!(peer.event(&bytes), Event::Publish(_)));
+        assert_eq!(peer.connection.inbound_in_flight(), 1);
+        let mut repeated = bytes.clone();
+        repeated[0] |= 0x08;
+        let pending = Event::Duplicate { packet_id: id(1), answer: DuplicateAnswer::Pending };
+        assert_eq!(peer.event(&repeated), pending);
+        // The older message is released in the midst of it.
+        let mut out = Vec::new();
+        assert!(matches!(peer.event(&[0x62, 2, 0, 1]), Event::Pubrel { known: true, .. }));
+        assert!(peer.connection.pubcomp(&mut out, id(1), ReasonCode::Success, ()));
+        assert!(peer.connection.puback(&mut out, id(1), ReasonCode::Success, ()));
+        assert!(!peer.connection.puback(&mut out, id(1), ReasonCode::Success, ()));
+        assert_eq!(out, [0x70, 2, 0, 1, 0x40, 2, 0, 1]);
+        assert_eq!(peer.connection.inbound_in_flight(), 0);
+        assert!(matches!(peer.event(&bytes), Event::Publish(_)), "nothing is left of either");
+    }
+}
+
+#[test]
+fn what_comes_beside_an_unreleased_message_counts_for_itself_and_leaves_it_alone() {
+    for version in Version::ALL {
+        let mut peer = Peer::open(version, limits());
+        let mut out = Vec::new();
+        let second = publish(version, Qos::ExactlyOnce, "t", Some(1), ());
+        peer.event(&second);
+        peer.connection.pubrec(&mut out, id(1), ReasonCode::Success, ());
+        let first = publish(version, Qos::AtLeastOnce, "t", Some(1), ());
+        for _ in 0..3 {
+            assert!(matches!(peer.event(&first), Event::Publish(_)));
+            match version {
+                V5 => assert_eq!(peer.violation(&first), Violation::PacketIdInUse(id(1))),
+                _ => assert_eq!(peer.receive(&first), Ok(Received::Blocked)),
+            }
+            assert!(peer.connection.puback(&mut out, id(1), ReasonCode::Success, ()));
+        }
+        let answer = DuplicateAnswer::Pubrec;
+        assert_eq!(peer.event(&second), Event::Duplicate { packet_id: id(1), answer });
+        // The quota is two, and the message of level 2 takes one of it in MQTT 5.0.
+        peer.event(&first);
+        let third = publish(version, Qos::AtLeastOnce, "t", Some(3), ());
+        match version {
+            V5 => assert_eq!(peer.violation(&third), Violation::ReceiveMaximum),
+            _ => assert!(matches!(peer.event(&third), Event::Publish(_))),
+        }
+    }
+}
+
+#[test]
 fn messages_of_an_earlier_connection_are_recognised() {
     for version in Version::ALL {
         let mut peer = Peer::new(limits());
@@ -195,7 +250,9 @@ fn a_topic_alias_stands_for_the_last_topic_that_it_was_given() {
 fn topic_aliases_outside_what_was_granted_end_the_connection() {
     let mut peer = Peer::open(V5, limits());
     let unknown = peer.violation(&publish(V5, Qos::AtMostOnce, "", None, alias(2)));
-    assert_eq!(unknown, Violation::TopicAlias(2));
+    assert_eq!(unknown, Violation::UnknownTopicAlias(2));
+    assert_eq!(peer.rejected(&unknown), saying(0xe0, &[0x82], "topic alias 2 was not given a topic"));
+    let mut peer = Peer::open(V5, limits());
     let violation = peer.violation(&publish(V5, Qos::AtMostOnce, "t", None, alias(3)));
     assert_eq!(violation, Violation::TopicAlias(3));
     assert_eq!(peer.rejected(&violation), saying(0xe0, &[0x94], "topic alias 3 is not valid"));

@@ -5,6 +5,7 @@
 //! handshake as a whole has the time of a login; at most `handshakes_max` are under way, beyond which the oldest one makes room,
 //! for an honest one is short; each holds a socket, a TLS machine and a request of at most 8 KiB.
 
+mod carrier;
 mod handshake;
 
 use std::cell::RefCell;

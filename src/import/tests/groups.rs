@@ -71,6 +71,80 @@ fn sessions_expire_and_connections_are_bounded_as_before() {
 }
 
 #[test]
+fn statistics_and_the_longest_keep_alive_are_as_before() {
+    for (text, interval, keep_alive) in [
+        ("", Some(10), None),
+        ("sys_interval 30\nmax_keepalive 600", Some(30), Some(600)),
+        ("sys_interval 0\nmax_keepalive 0", None, None),
+    ] {
+        let (_, loaded) = imported(text);
+        assert_eq!(loaded.settings.admin.sys_interval.map(|interval| interval.as_secs()), interval, "{text}");
+        assert_eq!(loaded.settings.limits.keep_alive_max_secs, keep_alive, "{text}");
+    }
+}
+
+#[test]
+fn the_default_listener_is_there_exactly_where_mosquitto_opens_it() {
+    let opened = |before: &str| {
+        let (import, loaded) = imported(&format!(
+            "{before}\nallow_anonymous true\nlistener 19777 127.0.0.1\nsocket_domain ipv4"
+        ));
+        let urls: Vec<_> = loaded.settings.listeners.iter().map(|listener| listener.url.clone()).collect();
+        assert!(urls.contains(&"mqtt://127.0.0.1:19777".to_owned()), "{urls:?}\n{}", import.report);
+        urls.len() > 1
+    };
+    // As Mosquitto 2.0 was seen to do.
+    for (before, expected) in [
+        ("protocol mqtt", false),
+        ("protocol websockets", true),
+        ("max_connections -1", false),
+        ("max_connections 10", true),
+        ("max_qos 2", false),
+        ("max_qos 1", true),
+        ("max_topic_alias 5", false),
+        ("tls_version tlsv1.2", false),
+        ("require_certificate false\nuse_identity_as_username false", false),
+        ("use_username_as_clientid false", false),
+        ("use_username_as_clientid true", true),
+        ("socket_domain ipv4", true),
+        ("ciphers HIGH", true),
+    ] {
+        assert_eq!(opened(before), expected, "{before}");
+    }
+    let (import, _) = imported("protocol mqtt\nlistener 19777 127.0.0.1\nallow_anonymous true");
+    assert_eq!(said(&import, "protocol").0, Verdict::Same);
+}
+
+#[test]
+fn a_default_listener_that_was_given_something_to_serve_is_not_for_this_machine_alone() {
+    for (text, url) in [
+        ("max_connections 10", "mqtt://[::]:1883"),
+        ("socket_domain ipv4", "mqtt://0.0.0.0:1883"),
+        ("max_connections -1", "mqtt://127.0.0.1:1883"),
+        ("max_topic_alias 5", "mqtt://127.0.0.1:1883"),
+    ] {
+        let (import, loaded) = imported(&format!("{text}\nallow_anonymous true"));
+        assert_eq!(loaded.settings.listeners[0].url, url, "{text}\n{}", import.report);
+    }
+}
+
+#[test]
+fn the_version_that_a_bridge_is_said_to_speak_is_the_one_that_it_speaks() {
+    for (topics, given, protocol) in [
+        ("topic a out", "mqttv31", 4),
+        ("topic a out", "mqttv50", 5),
+        ("topic a both", "mqttv31", 5),
+        ("topic a both", "mqttv311", 5),
+    ] {
+        let text = format!("connection c\naddress h\nbridge_protocol_version {given}\n{topics}");
+        let (import, _) = imported(&text);
+        let (_, what) = said(&import, "bridge_protocol_version");
+        assert!(what.ends_with(&format!("protocol = {protocol}")), "{what}");
+        assert!(import.config.contains(&format!("protocol = {protocol} ")), "{}", import.config);
+    }
+}
+
+#[test]
 fn data_lies_where_the_administrator_wanted_it_but_not_among_the_files_of_mosquitto() {
     let (_, loaded) =
         imported("persistence true\npersistence_location /mnt/ssd/mosquitto/\npersistence_file plant.db");
@@ -98,7 +172,7 @@ fn the_most_talkative_type_of_log_message_decides_the_level() {
 fn a_listener_binds_what_it_bound() {
     for (text, urls) in [
         ("", &["mqtt://127.0.0.1:1883"][..]),
-        ("max_connections 5", &["mqtt://127.0.0.1:1883"]),
+        ("max_connections 5", &["mqtt://[::]:1883"]),
         ("port 1884", &["mqtt://[::]:1884"]),
         ("bind_address 192.0.2.1", &["mqtt://192.0.2.1:1883"]),
         ("port 1884\nbind_address localhost\nlistener 1885", &["mqtt://127.0.0.1:1884", "mqtt://[::]:1885"]),

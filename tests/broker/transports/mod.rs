@@ -2,6 +2,7 @@
 
 mod before_login;
 mod carry;
+mod memory;
 mod names;
 mod rotation;
 mod websocket;

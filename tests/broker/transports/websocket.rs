@@ -6,9 +6,9 @@ use std::net::TcpStream;
 use super::World;
 use crate::harness::{Login, PATIENCE, Version};
 
-const ASKS: &str = "GET /mqtt HTTP/1.1\r\nHost: gateway\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+pub(super) const ASKS: &str = "GET /mqtt HTTP/1.1\r\nHost: gateway\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
-const MQTT: &str = "Sec-WebSocket-Protocol: mqtt\r\n\r\n";
+pub(super) const MQTT: &str = "Sec-WebSocket-Protocol: mqtt\r\n\r\n";
 
 fn ask(world: &World, bytes: &[u8]) -> TcpStream {
     let mut stream = TcpStream::connect(("127.0.0.1", world.ws)).unwrap();
@@ -17,12 +17,12 @@ fn ask(world: &World, bytes: &[u8]) -> TcpStream {
     stream
 }
 
-fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
+pub(super) fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     assert!(payload.len() < 126);
     [&[first, 0x80 | payload.len() as u8, 0, 0, 0, 0][..], payload].concat()
 }
 
-fn head(stream: &mut TcpStream) -> String {
+pub(super) fn head(stream: &mut TcpStream) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let mut byte = [0];

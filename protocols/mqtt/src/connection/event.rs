@@ -132,9 +132,12 @@ pub enum Violation {
     /// An identifier in use came with another message `[MQTT-2.2.1-3]`.
     #[error("packet identifier {0} is in use")]
     PacketIdInUse(PacketId),
-    /// The alias is larger than granted `[MQTT-3.3.2-9]`, or was never given a topic (MQTT 5.0, 3.3.4).
+    /// The alias is larger than granted `[MQTT-3.3.2-9]`.
     #[error("topic alias {0} is not valid")]
     TopicAlias(u16),
+    /// The alias stands alone and was never given a topic on this connection (MQTT 5.0, 3.3.4).
+    #[error("topic alias {0} was not given a topic")]
+    UnknownTopicAlias(u16),
     /// The topics of all aliases exceed `inbound_alias_bytes_max`.
     #[error("topic aliases hold too many bytes")]
     AliasBytes,
@@ -169,6 +172,7 @@ impl Violation {
             | Violation::SecondConnect
             | Violation::Unexpected(_)
             | Violation::PacketIdInUse(_)
+            | Violation::UnknownTopicAlias(_)
             | Violation::SubscriptionIdentifier
             | Violation::AuthenticationMethod
             | Violation::SessionExpiry

@@ -21,6 +21,8 @@ const RELEASED: u8 = 3;
 const STAGE: u8 = 0x03;
 /// The message counts against the client's quota.
 const COUNTED: u8 = 0x04;
+/// Beside the QoS 2 message there is one of QoS 1 with the same identifier; PUBACK not written. It counts for itself.
+const BESIDE: u8 = 0x08;
 
 /// The limits that identifiers are held to.
 #[derive(Clone, Copy)]
@@ -42,6 +44,8 @@ pub(super) struct InboundIds {
 enum Verdict {
     /// New: publish it and note the identifier.
     New,
+    /// New as well, though its identifier belongs to a QoS 2 message that was not released.
+    Beside,
     /// Known: answer it. If it does not count against the quota yet, it does from now on.
     Duplicate(DuplicateAnswer),
     /// Its turn has not come.
@@ -73,6 +77,9 @@ impl InboundIds {
         let Some(state) = self.table.get(id) else {
             return self.judge_new(window);
         };
+        if qos == Qos::AtLeastOnce && state & STAGE == AWAIT_RELEASE {
+            return self.judge_beside(window, id, state, dup);
+        }
         match (qos, state & STAGE) {
             (Qos::AtLeastOnce, PENDING_1) if dup => Ok(Verdict::Duplicate(DuplicateAnswer::Pending)),
             (Qos::ExactlyOnce, PENDING_2) => Ok(Verdict::Duplicate(DuplicateAnswer::Pending)),
@@ -81,6 +88,20 @@ impl InboundIds {
             // themselves.
             (Qos::AtLeastOnce, PENDING_1) | (_, RELEASED) if !window.version.is_v5() => Ok(Verdict::Wait),
             _ => Err(Violation::PacketIdInUse(id)),
+        }
+    }
+
+    /// A device that has lost what it knew of its session counts identifiers from 1 again and will never release the QoS 2
+    /// message of its former life. Refusing it would shut it out for as long as its session is kept.
+    #[cold]
+    fn judge_beside(&self, window: Window, id: PacketId, state: u8, dup: bool) -> Result<Verdict, Violation> {
+        let full = self.in_flight >= window.in_flight_max;
+        match window.version.is_v5() {
+            _ if state & BESIDE != 0 && dup => Ok(Verdict::Duplicate(DuplicateAnswer::Pending)),
+            true if state & BESIDE != 0 => Err(Violation::PacketIdInUse(id)),
+            true if full => Err(Violation::ReceiveMaximum),
+            false if full || state & BESIDE != 0 => Ok(Verdict::Wait),
+            _ => Ok(Verdict::Beside),
         }
     }
 
@@ -103,6 +124,13 @@ impl InboundIds {
         self.in_flight += 1;
     }
 
+    fn insert_beside(&mut self, id: PacketId) {
+        if let Some(state) = self.table.get(id) {
+            self.table.set(id, state | BESIDE);
+            self.in_flight += 1;
+        }
+    }
+
     /// Lets the repetition of a seeded message count: the client counts what it sends (MQTT 5.0, 4.9).
     fn count(&mut self, id: PacketId, max: u16) -> Result<(), Violation> {
         match self.table.get(id) {
@@ -122,7 +150,7 @@ impl InboundIds {
     pub(super) fn release(&mut self, id: PacketId) -> Option<bool> {
         match self.table.get(id) {
             Some(state) if matches!(state & STAGE, AWAIT_RELEASE | RELEASED) => {
-                self.table.set(id, state & COUNTED | RELEASED);
+                self.table.set(id, state & (COUNTED | BESIDE) | RELEASED);
                 Some(true)
             }
             Some(_) => None,
@@ -133,7 +161,15 @@ impl InboundIds {
     /// PUBACK is about to be written; whether the identifier awaits it.
     #[inline]
     pub(super) fn acknowledge(&mut self, id: PacketId) -> bool {
-        self.table.get(id).is_some_and(|state| state & STAGE == PENDING_1) && self.finish(id)
+        match self.table.get(id) {
+            Some(state) if state & STAGE == PENDING_1 => self.finish(id),
+            Some(state) if state & BESIDE != 0 => {
+                self.table.set(id, state & !BESIDE);
+                self.in_flight -= 1;
+                true
+            }
+            _ => false,
+        }
     }
 
     /// PUBREC is about to be written; whether the identifier awaits it. With an error the exchange is over.
@@ -149,7 +185,8 @@ impl InboundIds {
                 if counted != 0 && !keeps_count {
                     self.in_flight -= 1;
                 }
-                self.table.set(id, if keeps_count { counted | AWAIT_RELEASE } else { AWAIT_RELEASE });
+                let kept = state & BESIDE | if keeps_count { counted } else { 0 };
+                self.table.set(id, kept | AWAIT_RELEASE);
                 true
             }
             _ => false,
@@ -168,6 +205,9 @@ impl InboundIds {
         };
         if state & COUNTED != 0 {
             self.in_flight -= 1;
+        }
+        if state & BESIDE != 0 {
+            self.table.set(id, PENDING_1 | COUNTED);
         }
         true
     }
@@ -213,6 +253,7 @@ impl Connection {
                 self.count_repetition(packet_id)?;
                 return Ok(Received::Event { consumed, event: Event::Duplicate { packet_id, answer } });
             }
+            (Verdict::Beside, Some(packet_id)) => self.inbound.insert_beside(packet_id),
             (_, Some(packet_id)) => self.inbound.insert(packet_id, qos),
             (_, None) => {}
         }
@@ -261,7 +302,7 @@ impl Connection {
         let extras: Option<&Extras> = self.extras.as_deref();
         match extras.and_then(|extras| extras.inbound_aliases.topic(alias)) {
             Some(_) => Ok(TopicRef::Alias(alias)),
-            None => Err(Violation::TopicAlias(alias.get())),
+            None => Err(Violation::UnknownTopicAlias(alias.get())),
         }
     }
 }

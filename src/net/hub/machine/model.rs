@@ -164,12 +164,9 @@ impl Model {
 
     pub(super) fn publish(&mut self, who: Who, topic: &str, text: &str, qos: u8, id: u16) {
         let v5 = self.version(who) == 5;
-        let held = self.sessions[&who].inbound.contains(&id);
         let connection = self.connections.get_mut(&who).expect("it is connected");
-        if qos > 0 && held && qos == 1 {
-            return self.violation(who);
-        }
-        let counts = qos > 0 && !connection.counted.contains(&id);
+        // One of level 1 counts for itself, even beside one of level 2 with its identifier.
+        let counts = qos == 1 || (qos == 2 && !connection.counted.contains(&id));
         if v5 && counts && connection.counted.len() >= RECEIVE_MAX {
             return self.violation(who);
         }
