@@ -11,6 +11,8 @@ readonly ZIGBUILD_VERSION=0.24.1
 readonly CARGO_DEB_VERSION=3.8.0
 # The Rust that the manifest asks for.
 readonly RUST_MIN=1.90
+# Where the kernel is told which emulator runs which programs.
+readonly BINFMT=/proc/sys/fs/binfmt_misc
 
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$ROOT/target}"
@@ -56,6 +58,28 @@ emulator_of() {
     aarch64-*) echo qemu-aarch64-static ;;
     arm*) echo qemu-arm-static ;;
     esac
+}
+
+# The name under which the kernel knows that emulator.
+binfmt_of() {
+    case "$1" in
+    aarch64-*) echo qemu-aarch64 ;;
+    arm*) echo qemu-arm ;;
+    esac
+}
+
+# Has the kernel hand programs of a target to their emulator.
+need_emulator() {
+    local target="$1" name
+    name="$(binfmt_of "$target")"
+    if [ -z "$name" ]; then return; fi
+    if ! has "$(emulator_of "$target")" || ! has update-binfmts; then install_packages qemu-user-static binfmt-support; fi
+    if [ ! -e "$BINFMT/register" ]; then
+        say "mounting $BINFMT"
+        mount -t binfmt_misc binfmt_misc "$BINFMT"
+    fi
+    if [ ! -e "$BINFMT/$name" ]; then update-binfmts --enable "$name"; fi
+    [ -e "$BINFMT/$name" ] || die "the kernel does not hand programs for $target to $(emulator_of "$target")"
 }
 
 # Emulated processor: the oldest that the target is for, so that a newer instruction is caught.
@@ -129,7 +153,7 @@ std_sources() {
     if [ -d "$sources" ]; then echo "$sources"; fi
 }
 
-has_std() { [ -n "$(ls "$(rustc --print sysroot)/lib/rustlib/$1/lib/" 2>/dev/null | grep '^libstd-')" ]; }
+has_std() { compgen -G "$(rustc --print sysroot)/lib/rustlib/$1/lib/libstd-*" >/dev/null; }
 
 # Sets STD_ARGS to nothing when the target's standard library is there or can be had, else to what builds it. On 32-bit
 # musl it is always built, because the ready-made one has a clock that ends in 2038.

@@ -8,6 +8,7 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod footprint;
 mod outage;
 mod policies;
 mod space;
