@@ -126,11 +126,18 @@ impl Site {
         for _ in 0..cuts {
             self.media.cut_power_after(1 + self.random.below(14));
             let seed = self.random.next();
-            drop(Gateway::start(self.media.clone(), Sabotage::default(), SYSTEM_START, seed, Setting::default()));
+            drop(Gateway::start(
+                self.media.clone(),
+                Sabotage::default(),
+                SYSTEM_START,
+                seed,
+                Setting::default(),
+            ));
             self.lose_power();
         }
         let seed = self.random.next();
-        let started = Gateway::start(self.media.clone(), Sabotage::default(), SYSTEM_START, seed, Setting::default());
+        let started =
+            Gateway::start(self.media.clone(), Sabotage::default(), SYSTEM_START, seed, Setting::default());
         let (gateway, _) = started.unwrap_or_else(|_| panic!("the store can be opened"));
         self.heard.clear();
         self.gateway = Some(gateway);

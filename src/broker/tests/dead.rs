@@ -200,6 +200,7 @@ fn what_a_link_can_never_pass_on_is_a_dead_letter() {
     assert_eq!((payload(&letters[0]), letters[0].message.topic()), ("poison".into(), "t"));
     assert_eq!(story(&letters[0])[..2].iter().map(|s| &*s.1).collect::<Vec<_>>(), ["$bridge/up", "poison"]);
     rig.lose(conn);
+    rig.turn();
     let now = rig.now();
     let letters = "dead-letters";
     assert_eq!(rig.broker.move_some(letters, None, now), Err(DeskError::FromLink));

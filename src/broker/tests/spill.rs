@@ -155,6 +155,12 @@ fn the_part_in_the_store_is_bounded_for_one_and_for_all_and_cannot_be_prepared()
     assert_eq!(outcome, TransactOutcome::LimitExceeded);
     let (two, _) = fill(&mut rig, b);
     assert!((6..12).contains(&one) && two < one, "{one} {two}");
+    assert_eq!(rig.commit_transaction(a, T), TransactOutcome::LimitExceeded, "a part was refused");
+    rig.begin(a, T);
+    for _ in 0..one {
+        let message = rig.message(QUEUE, &text(0), Qos::AtLeastOnce, false);
+        assert_eq!(rig.act(a, T, TransactionAction::Publish(message)), TransactOutcome::Done);
+    }
     let prepare = ClientCommand::Prepare { tag: ReplyTag(1), transaction: T, xid: "x".into() };
     assert_eq!(rig.transact(a, prepare), TransactOutcome::LimitExceeded);
     assert_eq!(rig.commit_transaction(a, T), TransactOutcome::Done);

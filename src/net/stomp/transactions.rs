@@ -125,7 +125,9 @@ impl Adapter {
         let handles: Vec<Handle> =
             self.connection.settled().iter().map(|tag| Handle::from_tag(*tag)).collect();
         for handle in handles {
-            let Some(delivery) = handle.id.filter(|_| self.work.settling.acknowledged(handle)) else { continue };
+            let Some(delivery) = handle.id.filter(|_| self.work.settling.acknowledged(handle)) else {
+                continue;
+            };
             let action = match (handle.branch, ack.nack) {
                 (0, true) => TransactionAction::Reject { delivery, requeue },
                 (0, false) => TransactionAction::Settle(delivery),
