@@ -211,8 +211,10 @@ impl<'a> Access<'a> {
     fn anonymous(&mut self) -> Vec<bool> {
         let local = listener::is_local_only(self.source);
         let mut is_given = self.source.listeners.is_empty();
+        let mut is_used = is_given || self.source.per_listener;
         let mut found = Vec::new();
-        if let Some(line) = self.source.security.get("allow_anonymous") {
+        let general = self.source.security.get("allow_anonymous");
+        if let Some(line) = general {
             is_given = true;
             if self.source.per_listener {
                 self.report.same(line.id, "it has no effect: per_listener_settings is true");
@@ -223,6 +225,7 @@ impl<'a> Access<'a> {
             let line = section.get("listener_allow_anonymous").or_else(|| scope.get("allow_anonymous"));
             let given = line.map(|line| (line, value::boolean(&line.value)));
             let plugin = self.has_plugin(section);
+            is_used |= section.get("listener_allow_anonymous").is_none();
             found.push(match given {
                 Some((line, Ok(true))) if plugin => {
                     self.report.dropped(
@@ -243,9 +246,10 @@ impl<'a> Access<'a> {
             });
             is_given |= line.is_some();
         }
-        if let (Some(line), true) =
-            (self.source.security.get("allow_anonymous"), self.source.listeners.is_empty())
-        {
+        if let Some(line) = general.filter(|_| !is_used) {
+            self.report.same(line.id, "it has no effect: every listener says listener_allow_anonymous");
+        }
+        if let (Some(line), true) = (general, self.source.listeners.is_empty()) {
             match value::boolean(&line.value) {
                 Ok(_) => self.report.carried(line.id, "for the default listener"),
                 Err(what) => self.report.dropped(line.id, what),

@@ -391,7 +391,8 @@ fn check_header_bytes(line: &[u8], total: usize, limits: &DecodeLimits) -> Resul
 fn named_version(command: Command, lines: &str) -> Result<Version, Malformed> {
     let headers = Headers::new(lines, Syntax::Plain);
     match command {
-        Command::Connected => match headers.get("version") {
+        // What is read by the rules of STOMP 1.0 is trimmed: the header must not come to light there only.
+        Command::Connected => match Headers::new(lines, Syntax::V10).get("version") {
             None => Ok(Version::V10),
             Some(number) => Version::parse(trim(&number)).ok_or(Malformed::Version),
         },
