@@ -8,7 +8,7 @@ use crate::ledger::{Number, Verdict};
 use crate::queues::QUEUES;
 
 /// Seconds after which a prepared transaction that nobody decided is rolled back.
-pub const PREPARED_TIMEOUT_SECS: u32 = 300;
+pub const PREPARED_TIMEOUT_SECS: u32 = 60;
 /// Milliseconds by which the reference may be wrong about that.
 const TIMEOUT_SLACK_MILLIS: u64 = 2_000;
 

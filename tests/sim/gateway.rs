@@ -96,6 +96,8 @@ pub struct Setting {
     pub scale: Scale,
     /// `durability.hold`.
     pub hold_millis: u32,
+    /// Transactions are bounded as if nobody had said anything.
+    pub long_transactions: bool,
 }
 
 /// What one process is like.
@@ -126,16 +128,31 @@ pub struct Content {
     pub queues: BTreeMap<String, Vec<Number>>,
     /// By topic.
     pub retained: BTreeMap<String, Number>,
+    /// Of messages to topics: those of committed transactions that are still on their way to their queues.
+    pub moving: Vec<Number>,
     /// Jobs, and transactions that are prepared.
     pub stock: Stock,
+}
+
+/// Queues of the store that hold what committed transactions have still to move.
+fn moving(recovered: &Recovered) -> Vec<QueueId> {
+    let rows = recovered.rows.iter().filter(|row| row.0 == Space::Moving);
+    rows.filter_map(|(_, key, _)| Some(QueueId(u32::from_be_bytes(*key.first_chunk()?)))).collect()
 }
 
 fn content(
     broker: &Broker,
     mut scanned: BTreeMap<QueueId, Vec<Number>>,
     retained: BTreeMap<String, Number>,
+    moving: &[QueueId],
 ) -> Content {
     let mut content = Content { retained, ..Content::default() };
+    for id in moving {
+        let all = scanned.remove(id).unwrap_or_default();
+        let (jobs, numbers): (Vec<u64>, Vec<u64>) = all.into_iter().partition(|n| *n >= JOBS_FROM);
+        content.stock.moving.extend(jobs);
+        content.moving.extend(numbers);
+    }
     for queue in broker.queues() {
         let Some(id) = queue.id else { continue };
         let all = scanned.remove(&id).unwrap_or_default();
@@ -160,13 +177,20 @@ impl Gateway {
             InlineStore::open(media, &options(setting.scale), sabotage).map_err(NotStarted::Store)?;
         let scanned = scan(&mut store, &recovered)?;
         let retained = retained(&recovered)?;
+        let moving = moving(&recovered);
         let timeline = Timeline::anchored(Wall(system), recovered.newest_wall);
-        let limits = Limits { hold_millis: setting.hold_millis, ..limits(setting.scale) };
+        let mut limits = Limits { hold_millis: setting.hold_millis, ..limits(setting.scale) };
+        if setting.long_transactions {
+            let usual = Limits::default();
+            limits.transaction_actions_max = usual.transaction_actions_max;
+            limits.transaction_bytes_max = usual.transaction_bytes_max;
+            limits.transactions_bytes_max = usual.transactions_bytes_max;
+        }
         let mut broker = Broker::new(limits.clone(), seed);
         let restored = broker.restore(recovered, timeline.at(Mono(0)));
         restored.map_err(|error| NotStarted::Bad(format!("the store's rows: {error}")))?;
         broker.check();
-        let content = content(&broker, scanned, retained);
+        let content = content(&broker, scanned, retained, &moving);
         let hub = Hub::new(broker, limits.clone());
         let events = vec![];
         let gateway = Self {

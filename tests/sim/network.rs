@@ -13,7 +13,7 @@ use crate::worker::WORKERS;
 use crate::world::World;
 
 /// Bytes that a socket holds.
-const SOCKET_BYTES: usize = 3 << 10;
+const SOCKET_BYTES: usize = 1 << 10;
 /// Bytes of one read.
 const READ_BYTES_MAX: u64 = 2 << 10;
 /// All ends of wires.

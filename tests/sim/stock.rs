@@ -13,6 +13,8 @@ use crate::queues;
 pub struct Stock {
     /// Jobs by the name of their queue.
     pub queues: BTreeMap<String, Vec<u64>>,
+    /// Jobs of committed transactions that are on their way to their queues.
+    pub moving: Vec<u64>,
     /// Names of prepared transactions.
     pub prepared: BTreeSet<String>,
 }
@@ -76,7 +78,8 @@ impl Book {
 
     /// Where each job is: in one queue.
     fn places(&self, stock: &Stock) -> Result<BTreeMap<u64, String>, String> {
-        let mut places = BTreeMap::new();
+        let on_their_way = stock.moving.iter().map(|job| (*job, "a committed transaction".to_owned()));
+        let mut places: BTreeMap<u64, String> = on_their_way.collect();
         for (name, jobs) in &stock.queues {
             for number in jobs {
                 let n = number - JOBS_FROM;

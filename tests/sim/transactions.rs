@@ -22,6 +22,7 @@ const CRASHES: u64 = 100;
 const ROUNDS_MAX: u32 = 2_000;
 /// Messages that the transaction may take.
 const INPUTS_MAX: u64 = 6;
+const SETTING: Setting = Setting { scale: Scale::Small, hold_millis: 0, long_transactions: true };
 /// Operations of the medium within which the power fails while a batch is written: a write and a sync, mostly.
 const WRITING_OPERATIONS: u64 = 4;
 /// Writes of a checkpoint before which the power fails.
@@ -126,18 +127,11 @@ impl Site {
         for _ in 0..cuts {
             self.media.cut_power_after(1 + self.random.below(14));
             let seed = self.random.next();
-            drop(Gateway::start(
-                self.media.clone(),
-                Sabotage::default(),
-                SYSTEM_START,
-                seed,
-                Setting::default(),
-            ));
+            drop(Gateway::start(self.media.clone(), Sabotage::default(), SYSTEM_START, seed, SETTING));
             self.lose_power();
         }
         let seed = self.random.next();
-        let started =
-            Gateway::start(self.media.clone(), Sabotage::default(), SYSTEM_START, seed, Setting::default());
+        let started = Gateway::start(self.media.clone(), Sabotage::default(), SYSTEM_START, seed, SETTING);
         let (gateway, _) = started.unwrap_or_else(|_| panic!("the store can be opened"));
         self.heard.clear();
         self.gateway = Some(gateway);

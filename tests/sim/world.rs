@@ -112,7 +112,7 @@ impl World {
             cut: Cut { style, again: 0 },
             capacity: None,
             black_hole: false,
-            setting: Setting { scale, hold_millis: 0 },
+            setting: Setting { scale, ..Setting::default() },
             refused: 0,
             tally: Tally::default(),
         };
