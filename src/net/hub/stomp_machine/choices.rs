@@ -34,6 +34,7 @@ impl Choices {
         self.below(one_in) == 1
     }
 
+    #[cfg(feature = "simulation")]
     pub(super) fn is_over(&self) -> bool {
         matches!(self, Self::Input(bytes) if bytes.is_empty())
     }
