@@ -47,7 +47,7 @@ fn a_publisher_to_a_full_queue_waits_until_a_worker_makes_room_and_loses_nothing
     for i in 0..=100 {
         let message = worker.message();
         assert_eq!(message.text(), i.to_string());
-        worker.ack(&message);
+        worker.send(format!("ACK\nid:{}\n\n\0", message.header("ack")));
     }
     publisher.receipt("last");
     waiting(&gateway, 0);
@@ -105,7 +105,10 @@ fn without_a_wait_a_publisher_is_told_at_once() {
     publisher.put("now", "1");
     publisher.send(send("now", 2));
     publisher.error();
-    assert_has(stomp(&gateway), "now", ["1"]);
+    let mut worker = Stomp::open(stomp(&gateway));
+    worker.subscribe("s", "now", "client-individual");
+    assert_eq!(worker.message().text(), "1");
+    worker.silence(SHORT);
 }
 
 #[test]
@@ -121,7 +124,7 @@ fn a_publisher_that_waits_gets_heart_beats_and_is_not_closed_for_its_silence() {
         assert!(bytes.iter().all(|byte| *byte == b'\n'));
         beats += bytes.len();
     }
-    assert!(beats >= 8, "{beats} beats");
+    assert!(beats >= 2, "{beats} beats; the gateway offers one in a second");
     assert_eq!(drain(stomp(&gateway), "beat"), ["1", "2"]);
     publisher.put("alive", "still");
 }

@@ -346,7 +346,7 @@ impl Hub {
 
     /// Handles the packets that are kept. Large ones are handed on where they lie.
     fn feed_partial(&mut self, key: usize, now: Now) {
-        let kept = std::mem::take(&mut self.slots[key].partial);
+        let mut kept = std::mem::take(&mut self.slots[key].partial);
         self.read_bytes -= kept.capacity() as u64;
         let kept = if kept.len() < SHARED_PACKET_BYTES_MIN {
             match self.feed(key, &kept, None, now) {
@@ -354,6 +354,10 @@ impl Hub {
                 used => return self.keep(key, &kept[used..]),
             }
         } else {
+            // A message that shares the buffer counts as long as it is, so the buffer must not be much longer.
+            if kept.capacity() - kept.len() > kept.len() / 8 {
+                kept.shrink_to_fit();
+            }
             let shared = Bytes::from(kept);
             match self.feed(key, &shared, Some(&shared), now) {
                 0 => shared.into(),

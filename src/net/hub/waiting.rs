@@ -156,8 +156,7 @@ impl Hub {
             self.feed_partial(key, now);
         }
         let Some(key) = self.key(id) else { return };
-        let slot = &self.slots[key];
-        if !slot.held && !slot.blocked && !slot.stuffed {
+        if !self.slots[key].must_wait() {
             self.unblocked.push(id);
         }
     }
