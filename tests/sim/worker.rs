@@ -284,6 +284,8 @@ impl Worker {
         let id = self.next();
         let mode = AckMode::ClientIndividual;
         self.subs.insert(id, Sub { queue: None, mode, browses: false, selects: false, ended: false });
+        // What was not acknowledged before comes once more.
+        self.followed.clear();
         ledger.following();
         self.ask(Request::Follow, |client, out, receipt| {
             let durable = [("durable", "true"), ("durable-subscription-name", "log")];
