@@ -314,7 +314,8 @@ impl Broker {
         }
     }
 
-    /// The names of those that were rolled back since the last call because nobody decided in time: at most as many as decisions are remembered.
+    /// The names of those that were rolled back since the last call because nobody decided in time: at most as many as
+    /// decisions are remembered.
     pub fn take_timed_out(&mut self) -> Vec<Box<str>> {
         std::mem::take(&mut self.prepared.timed_out)
     }
