@@ -4,7 +4,7 @@ use super::Decoded;
 use crate::error::{DecodeError, LimitExceeded, Malformed};
 use crate::frame::{Frame, Headers};
 use crate::limits::{DecodeLimits, FILLER_BYTES_MAX};
-use crate::syntax::{Syntax, trim};
+use crate::syntax::Syntax;
 use crate::types::{Command, Version};
 use alloc::borrow::Cow;
 use core::ops::Range;
@@ -389,12 +389,12 @@ fn check_header_bytes(line: &[u8], total: usize, limits: &DecodeLimits) -> Resul
 
 /// The version that CONNECT or CONNECTED names; 1.0 does not know the header.
 fn named_version(command: Command, lines: &str) -> Result<Version, Malformed> {
-    let headers = Headers::new(lines, Syntax::Plain);
+    // What turns out to be of STOMP 1.0 is read with names trimmed: a padded header must not come to light there only.
+    let headers = Headers::new(lines, Syntax::V10);
     match command {
-        // What is read by the rules of STOMP 1.0 is trimmed: the header must not come to light there only.
-        Command::Connected => match Headers::new(lines, Syntax::V10).get("version") {
+        Command::Connected => match headers.get("version") {
             None => Ok(Version::V10),
-            Some(number) => Version::parse(trim(&number)).ok_or(Malformed::Version),
+            Some(number) => Version::parse(&number).ok_or(Malformed::Version),
         },
         _ => match headers.get("accept-version") {
             None => Ok(Version::V10),
