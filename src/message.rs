@@ -221,14 +221,15 @@ impl Message {
         }))
     }
 
-    /// As [`new`](Self::new), but shares `whole` where the topic lies in it and a large payload makes up most of it.
+    /// As [`new`](Self::new), but shares `whole` where the topic lies in it and a large payload makes up all but an eighth of it: the
+    /// rest, the start of the next packet for instance, would stay in memory with the message.
     #[must_use]
     pub fn within(whole: Option<&Bytes>, topic: &str, payload: &[u8], head: MessageHead) -> Self {
         let place = |part: &[u8], whole: &Bytes| {
             let at = (part.as_ptr() as usize).checked_sub(whole.as_ptr() as usize)?;
             (at + part.len() <= whole.len()).then_some(at)
         };
-        if let Some(whole) = whole.filter(|whole| payload.len() >= whole.len() / 2)
+        if let Some(whole) = whole.filter(|whole| payload.len() >= whole.len() - whole.len() / 8)
             && payload.len() >= SHARE_BYTES_MIN
             && let (Some(topic_at), Some(payload_at)) =
                 (place(topic.as_bytes(), whole), place(payload, whole))
@@ -501,6 +502,18 @@ mod tests {
             properties: Some(Box::new(properties)),
         };
         Message::new("plant/7/temperature", &vec![9; payload], head)
+    }
+
+    #[test]
+    fn a_message_shares_a_buffer_only_if_hardly_anything_else_lies_in_it() {
+        for (len, is_shared) in [(20_000, true), (8_000, false)] {
+            let topic = "t";
+            let whole = Bytes::from([topic.as_bytes(), &vec![1; len], &[0; 2_000]].concat());
+            let (name, payload) = (std::str::from_utf8(&whole[..1]).unwrap(), &whole[1..=len]);
+            let message = Message::within(Some(&whole), name, payload, MessageHead::default());
+            assert_eq!((message.topic(), message.payload().len()), (topic, len));
+            assert_eq!(message.payload().as_ptr() == payload.as_ptr(), is_shared, "{len} bytes");
+        }
     }
 
     #[test]

@@ -15,6 +15,8 @@ mod logins;
 mod machine;
 mod output;
 mod peer;
+#[cfg(any(test, feature = "simulation"))]
+mod rig;
 mod stomp;
 #[cfg(any(test, feature = "simulation"))]
 #[cfg_attr(not(test), allow(dead_code, reason = "tests make choices in another way than fuzzers"))]
@@ -344,20 +346,18 @@ impl Hub {
         }
     }
 
-    /// Handles the packets that are kept. Large ones are handed on where they lie.
+    /// Handles the packets that are kept. Large ones are handed on where they lie, unless their buffer, which had to grow while the
+    /// length was not known, is much longer: a message counts as long as it is.
     fn feed_partial(&mut self, key: usize, now: Now) {
-        let mut kept = std::mem::take(&mut self.slots[key].partial);
+        let kept = std::mem::take(&mut self.slots[key].partial);
         self.read_bytes -= kept.capacity() as u64;
-        let kept = if kept.len() < SHARED_PACKET_BYTES_MIN {
+        let fits = kept.capacity() - kept.len() <= kept.len() / 8;
+        let kept = if kept.len() < SHARED_PACKET_BYTES_MIN || !fits {
             match self.feed(key, &kept, None, now) {
                 0 => kept,
                 used => return self.keep(key, &kept[used..]),
             }
         } else {
-            // A message that shares the buffer counts as long as it is, so the buffer must not be much longer.
-            if kept.capacity() - kept.len() > kept.len() / 8 {
-                kept.shrink_to_fit();
-            }
             let shared = Bytes::from(kept);
             match self.feed(key, &shared, Some(&shared), now) {
                 0 => shared.into(),

@@ -46,28 +46,13 @@ impl Rig {
             for _ in 0..self.hub.dirty_len() {
                 let Some(id) = self.hub.next_dirty() else { break };
                 if !self.stuck.contains(&id) {
-                    self.read_all(id);
+                    self.hub.read_all(id, now, self.read.entry(id).or_default());
                 }
             }
             self.hub.finish_turn(now);
             if !self.hub.has_work() {
                 return;
             }
-        }
-    }
-
-    fn read_all(&mut self, id: ConnId) {
-        let read = self.read.entry(id).or_default();
-        loop {
-            let before = read.len();
-            match self.hub.output(id) {
-                None => return,
-                Some(Output::Single(bytes)) => read.extend_from_slice(bytes),
-                Some(Output::Many(slices)) => slices.iter().for_each(|s| read.extend_from_slice(s)),
-            }
-            let n = read.len() - before;
-            let now = Timeline::anchored(Wall(1_700_000_000_000), Wall(0)).at(self.mono);
-            self.hub.wrote(id, n, now);
         }
     }
 

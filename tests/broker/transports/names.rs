@@ -60,10 +60,10 @@ fn a_certificate_gives_its_client_the_name_by_which_the_rules_know_it() {
     for (at, (kind, name)) in NAMES.into_iter().enumerate() {
         let tunnel = named.tunnel(at);
         // What it claims to be counts for nothing beside that.
-        for login in [Login::fresh(Version::V5, "c"), Login::fresh(Version::V5, "c").user("root", "wrong")] {
+        for login in [Login::fresh(Version::V5, "c"), Login::fresh(Version::V5, "c").user("admin", "wrong")] {
             let mut client = login.open(tunnel.address()).unwrap();
             let own = format!("own/{name}/x");
-            let filters = [Filter::new(&own, 1), Filter::new("own/root/#", 1), Filter::new("all/#", 0)];
+            let filters = [Filter::new(&own, 1), Filter::new("own/admin/#", 1), Filter::new("all/#", 0)];
             let codes = client.subscribe_all(None, &filters).unwrap();
             assert_eq!(codes, [1, NOT_AUTHORIZED, 0], "{kind}");
             assert_eq!(client.publish(&Message::new(&own, "mine", 1)).unwrap(), 0, "{kind}");

@@ -9,7 +9,7 @@ use crate::access::{Policy, Users};
 use crate::broker::Broker;
 use crate::broker::api::ConnId;
 use crate::limits::Limits;
-use crate::net::hub::{Access, Hub, Output};
+use crate::net::hub::{Access, Hub, rig};
 use crate::net::origin::{Origin, PeerAddress, Protocol};
 use crate::time::{Mono, Now, Timeline, Wall};
 
@@ -146,15 +146,7 @@ impl World {
         self.hub.finish_turn(now);
         while let Some(dirty) = self.hub.next_dirty() {
             let mut sent = Vec::new();
-            loop {
-                let before = sent.len();
-                match self.hub.output(dirty) {
-                    None => break,
-                    Some(Output::Single(bytes)) => sent.extend_from_slice(bytes),
-                    Some(Output::Many(slices)) => slices.iter().for_each(|s| sent.extend_from_slice(s)),
-                }
-                self.hub.wrote(dirty, sent.len() - before, now);
-            }
+            self.hub.read_all(dirty, now, &mut sent);
             assert!(dirty == id || sent.is_empty(), "{dirty:?} hears of what another one did");
             read.extend(sent);
         }
@@ -251,15 +243,7 @@ impl World {
         let now = self.now();
         while let Some(dirty) = self.hub.next_dirty() {
             let all = sent.entry(dirty).or_default();
-            loop {
-                let before = all.len();
-                match self.hub.output(dirty) {
-                    None => break,
-                    Some(Output::Single(bytes)) => all.extend_from_slice(bytes),
-                    Some(Output::Many(slices)) => slices.iter().for_each(|s| all.extend_from_slice(s)),
-                }
-                self.hub.wrote(dirty, all.len() - before, now);
-            }
+            self.hub.read_all(dirty, now, all);
         }
         assert!(!sent.contains_key(&but));
         for (who, (id, state)) in late {
@@ -321,11 +305,7 @@ impl World {
 
 #[test]
 fn whatever_clients_say_in_an_exchange_leads_to_what_it_may_lead_to() {
-    let env = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let clock = || std::time::UNIX_EPOCH.elapsed().map_or(1, |age| age.as_nanos() as u64);
-    let seed = env("TIDEGATE_SEED").unwrap_or_else(clock);
-    let steps = env("TIDEGATE_MACHINE_STEPS").unwrap_or(STEPS);
-    eprintln!("TIDEGATE_SEED={seed} TIDEGATE_MACHINE_STEPS={steps}");
+    let (seed, steps) = rig::seed_and_steps(STEPS);
     let mut world = World::new(seed);
     for _ in 0..steps {
         world.step();

@@ -9,12 +9,11 @@ mod wire;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::{Hub, Output};
+use super::{Hub, rig};
 use crate::broker::Broker;
 use crate::broker::api::ConnId;
 use crate::limits::Limits;
 use crate::net::origin::{Origin, PeerAddress, Protocol};
-use crate::store::contract::StoreEvent;
 use crate::store::fake::FakeStore;
 use crate::time::{Mono, Now, Timeline, Wall};
 use model::{Expected, INFLIGHT_MAX, Model, RECEIVE_MAX, Who};
@@ -102,45 +101,8 @@ impl World {
 
     /// Everything becomes durable, every page is served, every byte is read.
     fn settle(&mut self) {
-        loop {
-            let now = self.now();
-            let mut moved = false;
-            if let Some(batch) = self.hub.take_batch(now) {
-                self.store.submit(batch);
-            }
-            let loads: Vec<_> = self.hub.take_loads().collect();
-            for request in loads {
-                let page = self.store.page(request);
-                self.hub.store_event(StoreEvent::Page(page), now);
-                moved = true;
-            }
-            if let Some(receipt) = self.store.commit(usize::MAX) {
-                self.hub.store_event(StoreEvent::Committed(receipt), now);
-                moved = true;
-            }
-            self.hub.finish_turn(now);
-            while let Some(id) = self.hub.next_dirty() {
-                self.read_all(id);
-                moved = true;
-            }
-            if !moved && !self.hub.has_work() {
-                return;
-            }
-        }
-    }
-
-    fn read_all(&mut self, id: ConnId) {
         let now = self.now();
-        let read = self.read.entry(id).or_default();
-        loop {
-            let before = read.len();
-            match self.hub.output(id) {
-                None => return,
-                Some(Output::Single(bytes)) => read.extend_from_slice(bytes),
-                Some(Output::Many(slices)) => slices.iter().for_each(|s| read.extend_from_slice(s)),
-            }
-            self.hub.wrote(id, read.len() - before, now);
-        }
+        self.hub.settle(&mut self.store, now, &mut self.read);
     }
 
     fn send(&mut self, id: ConnId, bytes: &[u8]) {
@@ -448,11 +410,7 @@ fn compare_answers(seen: &[Seen], expected: &Expected, who: Who) {
 
 #[test]
 fn whatever_clients_send_the_broker_does_what_may_happen_next() {
-    let env = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let clock = || std::time::UNIX_EPOCH.elapsed().map_or(1, |age| age.as_nanos() as u64);
-    let seed = env("TIDEGATE_SEED").unwrap_or_else(clock);
-    let steps = env("TIDEGATE_MACHINE_STEPS").unwrap_or(STEPS);
-    eprintln!("TIDEGATE_SEED={seed} TIDEGATE_MACHINE_STEPS={steps}");
+    let (seed, steps) = rig::seed_and_steps(STEPS);
     let mut world = World::new(seed);
     for _ in 0..steps {
         world.step();

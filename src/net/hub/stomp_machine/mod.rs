@@ -16,12 +16,11 @@ pub use raw::fuzz_bytes;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{Hub, Output};
+use super::Hub;
 use crate::broker::Broker;
 use crate::broker::api::ConnId;
 use crate::limits::{Limits, QueueDef};
 use crate::net::origin::{Origin, PeerAddress, Protocol};
-use crate::store::contract::StoreEvent;
 use crate::store::fake::FakeStore;
 use crate::time::{Mono, Now, Timeline, Wall};
 use choices::Choices;
@@ -88,46 +87,8 @@ impl World {
 
     /// Everything becomes durable, every page is served, every byte is read.
     fn settle(&mut self) {
-        loop {
-            let now = self.now();
-            let mut moved = false;
-            if let Some(batch) = self.hub.take_batch(now) {
-                self.store.submit(batch);
-            }
-            let loads: Vec<_> = self.hub.take_loads().collect();
-            for request in loads {
-                let page = self.store.page(request);
-                self.hub.store_event(StoreEvent::Page(page), now);
-                moved = true;
-            }
-            if let Some(receipt) = self.store.commit(usize::MAX) {
-                self.hub.store_event(StoreEvent::Committed(receipt), now);
-                moved = true;
-            }
-            self.hub.finish_turn(now);
-            while let Some(id) = self.hub.next_dirty() {
-                self.read_all(id);
-                moved = true;
-            }
-            self.hub.finish_turn(now);
-            if !moved && !self.hub.has_work() {
-                return;
-            }
-        }
-    }
-
-    fn read_all(&mut self, id: ConnId) {
         let now = self.now();
-        let read = self.read.entry(id).or_default();
-        loop {
-            let before = read.len();
-            match self.hub.output(id) {
-                None => return,
-                Some(Output::Single(bytes)) => read.extend_from_slice(bytes),
-                Some(Output::Many(slices)) => slices.iter().for_each(|s| read.extend_from_slice(s)),
-            }
-            self.hub.wrote(id, read.len() - before, now);
-        }
+        self.hub.settle(&mut self.store, now, &mut self.read);
     }
 
     fn send(&mut self, id: ConnId, bytes: &[u8]) {
@@ -577,11 +538,7 @@ fn whatever_stomp_clients_send_the_broker_does_what_may_happen_next() {
     /// Steps unless a variable says otherwise, and those of one world: fewer than there are decisions remembered.
     const STEPS: u64 = 30_000;
     const LIFE_STEPS: u64 = 500;
-    let env = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let clock = || std::time::UNIX_EPOCH.elapsed().map_or(1, |age| age.as_nanos() as u64);
-    let seed = env("TIDEGATE_SEED").unwrap_or_else(clock);
-    let steps = env("TIDEGATE_MACHINE_STEPS").unwrap_or(STEPS);
-    eprintln!("TIDEGATE_SEED={seed} TIDEGATE_MACHINE_STEPS={steps}");
+    let (seed, steps) = super::rig::seed_and_steps(STEPS);
     let mut world = World::new(Choices::Random(seed));
     for step in 0..steps {
         if step % LIFE_STEPS == LIFE_STEPS - 1 {
