@@ -65,6 +65,9 @@ impl Broker {
     pub(super) fn offer(&mut self, key: SessionKey, seq: Seq, message: &Message, options: DeliveryOptions) {
         let session = &self.sessions[key as usize];
         let queue = &mut self.queues[session.queue as usize];
+        if let Some(batch) = self.committing {
+            queue.joins(seq, batch);
+        }
         let is_next = queue.window_len() == 0 && queue.spilled_below(seq) == 0;
         if is_next && session.takes(message.size(), self.limits.inflight_bytes_max) {
             queue.pass(seq);
@@ -222,9 +225,10 @@ impl Broker {
             }
             let queue = &mut self.queues[own as usize];
             let Some(entry) = queue.hand_out(&mut self.budget) else { break };
+            let after = queue.joined_in(entry.seq);
             let queue = QueueRef { key: own, serial: queue.serial() };
             let (seq, message, options) = (entry.seq, &entry.message, entry.options);
-            self.send(key, Outgoing { queue, seq, message, options, held: None, after: None });
+            self.send(key, Outgoing { queue, seq, message, options, held: None, after });
         }
         self.refill(own);
     }

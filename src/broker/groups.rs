@@ -149,10 +149,9 @@ impl Broker {
         options: DeliveryOptions,
         now: Now,
     ) {
-        let group = &mut self.groups[key as usize];
-        let queue = group.queue();
-        if let (Some(batch), Some(named)) = (self.committing, group.as_named_mut()) {
-            named.joins(seq, batch);
+        let queue = self.groups[key as usize].queue();
+        if let Some(batch) = self.committing {
+            self.queues[queue as usize].joins(seq, batch);
         }
         let online = self.group_is_connected(key);
         self.keep_or_spill(queue, seq, message, options, online);
@@ -277,7 +276,8 @@ impl Broker {
             consumer.under_way += 1;
             consumer.under_way_bytes += u64::from(entry.message.size());
         }
-        let after = self.mark_handed_out(key, entry.seq);
+        let joined = self.queues[queue.key as usize].joined_in(entry.seq);
+        let after = self.mark_handed_out(key, entry.seq).max(joined);
         let redeliveries = self.returns_of(key, entry.seq);
         let options = member_options(member, Qos::AtLeastOnce, entry.options.retain);
         let held = Held { message: entry.message.clone(), options: entry.options, consumer, redeliveries };

@@ -131,7 +131,6 @@ impl Broker {
         let named = group.as_named_mut()?;
         let moved = named.advance(seq, self.batch.id(), self.committed);
         let after = named.leaves_after(seq).filter(|_| queue.is_older_than_batch(seq, self.batch.id()));
-        let after = after.max(named.joined_in(seq));
         if moved {
             self.put_named_row(key);
         }

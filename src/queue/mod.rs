@@ -116,6 +116,8 @@ pub struct Queue {
     pub(crate) settle_mark: (BatchId, u32),
     /// The first message that the batch being built enqueues.
     enqueue_mark: (BatchId, Seq),
+    /// Nothing up to this message leaves before the batch in which it joined the queue, as a part of something larger.
+    joined: (BatchId, Seq),
     /// Numbers from here on that were settled before they got to the store are left out there.
     stored_to: Seq,
 }
@@ -144,6 +146,7 @@ impl Queue {
             counters: Counts::default(),
             settle_mark: (BatchId(0), 0),
             enqueue_mark: (BatchId(0), 0),
+            joined: (BatchId(0), 0),
             stored_to: 1,
         }
     }
@@ -344,6 +347,20 @@ impl Queue {
             self.enqueue_mark = (batch, seq);
         }
         seq
+    }
+
+    /// The message has joined the queue in `batch` together with something else that happens there: a transaction, or its end in
+    /// another queue. Of a queue that is not stored nothing is noted: its batch may never be written.
+    pub fn joins(&mut self, seq: Seq, batch: BatchId) {
+        if !self.is_volatile() {
+            self.joined = (batch, seq);
+        }
+    }
+
+    /// The batch in which the message joined the queue together with something else, or a later one.
+    #[must_use]
+    pub fn joined_in(&self, seq: Seq) -> Option<BatchId> {
+        (seq <= self.joined.1).then_some(self.joined.0)
     }
 
     /// A settling operation for `seq` may join a run that stands earlier in the batch `batch`: the message was enqueued before

@@ -26,8 +26,6 @@ pub struct Named {
     mark_before: Seq,
     /// The batch that makes `mark` durable.
     mark_batch: BatchId,
-    /// Nothing up to this message leaves before the batch in which it joined the queue, as a part of something larger.
-    joined: Option<(Seq, BatchId)>,
     /// What was below the mark at the start of this run.
     old: Seq,
     /// How often the messages in this queue have come back.
@@ -38,15 +36,7 @@ impl Named {
     /// `mark` as the store knows it, 0 for a new queue.
     #[must_use]
     pub fn new(def: QueueDef, mark: Seq) -> Self {
-        Self {
-            def,
-            mark,
-            mark_before: mark,
-            mark_batch: BatchId(0),
-            joined: None,
-            old: mark,
-            returned: BTreeMap::new(),
-        }
+        Self { def, mark, mark_before: mark, mark_batch: BatchId(0), old: mark, returned: BTreeMap::new() }
     }
 
     /// The mark to store.
@@ -91,18 +81,6 @@ impl Named {
             self.mark_batch = batch;
         }
         moves
-    }
-
-    /// The message has joined the queue in `batch` together with something else that happens there: a transaction, or its end in
-    /// another queue.
-    pub fn joins(&mut self, seq: Seq, batch: BatchId) {
-        self.joined = Some((seq, batch));
-    }
-
-    /// The batch in which the message joined the queue together with something else.
-    #[must_use]
-    pub fn joined_in(&self, seq: Seq) -> Option<BatchId> {
-        self.joined.filter(|(last, _)| seq <= *last).map(|(_, batch)| batch)
     }
 
     /// The batch that must be durable before the message leaves, unless the message itself is no older than the batch.

@@ -77,6 +77,24 @@ fn a_commit_over_several_queues_and_an_acknowledgement_is_one_batch_before_its_a
 }
 
 #[test]
+fn what_found_no_place_in_a_window_leaves_after_the_commit_too_when_there_is_one() {
+    let mut rig = Rig::with(Limits { inflight_messages_max: 1, ..Limits::default() });
+    let (reader, _) = rig.durable("r");
+    rig.subscribe(reader, "t", Qos::AtLeastOnce);
+    let publisher = rig.transient("p");
+    rig.publish(publisher, "t", "before", Qos::AtLeastOnce, 1);
+    let sent = rig.deliveries(reader);
+    rig.begin(publisher, T);
+    rig.act_publish(publisher, T, "t", "within");
+    rig.auto = false;
+    rig.send(publisher, ClientCommand::Commit { tag: ReplyTag(9), transaction: T });
+    rig.ack(reader, sent[0].id.unwrap());
+    assert!(rig.payloads(reader).is_empty(), "the commit is not durable");
+    rig.settle_store();
+    assert_eq!(rig.payloads(reader), ["within"]);
+}
+
+#[test]
 fn a_commit_that_was_not_durable_leaves_no_trace() {
     let mut rig = Rig::new();
     let (worker, publisher) = (rig.worker("w"), rig.transient("p"));
