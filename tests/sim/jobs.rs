@@ -56,6 +56,8 @@ pub struct Job {
     pub places: BTreeSet<usize>,
     /// Queues where a consumer has seen it since it came there.
     seen: BTreeSet<usize>,
+    /// Those of them where it was seen without a mark: the first time that it was handed out there.
+    seen_plain: BTreeSet<usize>,
     /// The connection that it is under way on.
     holder: Option<ConnId>,
     /// The process in which its delivery settled it.
@@ -98,6 +100,16 @@ pub struct Book {
     /// The last job without a mark that came to a subscription from each source.
     last: BTreeMap<(ConnId, u32, ConnId), u64>,
     pub taken: u64,
+}
+
+impl Job {
+    /// A consumer has it before its eyes.
+    fn note_seen(&mut self, handed: &Handed) {
+        self.seen.insert(handed.queue);
+        if !handed.redelivered {
+            self.seen_plain.insert(handed.queue);
+        }
+    }
 }
 
 impl Book {
@@ -144,6 +156,7 @@ impl Book {
             taken_by: vec![],
             places: std::iter::once(queue).chain(QUEUES[queue].dead_letters).collect(),
             seen: BTreeSet::new(),
+            seen_plain: BTreeSet::new(),
             holder: None,
             settled_in: None,
             moved: false,
@@ -206,7 +219,18 @@ impl Book {
         if self.born(&job) == Sure::No {
             return bad("although it was refused");
         }
+        // What a connection that has ended left unread in its socket is read late: after what was handed out later.
+        let lives_on = lives(handed.conn);
+        let elsewhere = job.holder.is_some_and(|holder| holder != handed.conn && lives(holder));
         if handed.browsed {
+            return Ok(());
+        }
+        let seen = if lives_on { &job.seen } else { &job.seen_plain };
+        if seen.contains(&handed.queue) && !handed.redelivered {
+            return bad("again without saying so");
+        }
+        if !lives_on && (elsewhere || self.gone(&job) == Sure::Yes) {
+            self.job_mut(handed.job).note_seen(handed);
             return Ok(());
         }
         if self.gone(&job) == Sure::Yes {
@@ -218,17 +242,14 @@ impl Book {
         if job.settled_in == Some(self.process) {
             return bad("again in the process that settled it");
         }
-        if job.holder.is_some_and(|holder| holder != handed.conn && lives(holder)) {
+        if elsewhere {
             return bad("while it was under way to another consumer");
-        }
-        if job.seen.contains(&handed.queue) && !handed.redelivered {
-            return bad("again without saying so");
         }
         for deal in &job.taken_by {
             self.deal_did_not_take(*deal)?;
         }
         self.in_order(handed, &job)?;
-        self.note_handed(handed, lives(handed.conn));
+        self.note_handed(handed, lives_on);
         Ok(())
     }
 
@@ -279,7 +300,7 @@ impl Book {
         let job = self.job_mut(handed.job);
         // That it is here shows that no earlier answer counts; it may have left before it was durable.
         job.gone = Sure::No;
-        job.seen.insert(handed.queue);
+        job.note_seen(handed);
         job.holder = Some(handed.conn).filter(|_| !handed.auto);
         if handed.auto {
             job.gone = Sure::Maybe;
@@ -333,6 +354,7 @@ impl Book {
         if with_queue {
             self.jobs.iter_mut().for_each(|job| {
                 job.seen.remove(&queue);
+                job.seen_plain.remove(&queue);
             });
         }
     }
@@ -343,6 +365,7 @@ impl Book {
             job.places.insert(to);
             job.places.extend(QUEUES[to].dead_letters);
             job.seen.remove(&to);
+            job.seen_plain.remove(&to);
             job.moved = true;
         }
     }
