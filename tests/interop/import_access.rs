@@ -10,7 +10,7 @@ use tidegate_mqtt::Version;
 
 use crate::harness::{Client, Login, PATIENCE, Stopped, eventually, free_port, program, run_program};
 use crate::import::{HASH, Process, carries, login};
-use crate::tools::Tools;
+use crate::tools::mosquitto;
 
 /// Files of a folder, in no particular order. Those that do not end in `.conf` are not read.
 const INCLUDED: [&str; 12] = [
@@ -33,7 +33,8 @@ const PACKET_BYTES: usize = 100_000;
 /// Files for both brokers.
 struct Site {
     folder: TempDir,
-    tools: Tools,
+    /// The broker and the publisher.
+    mosquitto: [PathBuf; 2],
 }
 
 impl Site {
@@ -41,7 +42,7 @@ impl Site {
     fn find() -> Option<Self> {
         let folder = tempfile::Builder::new().prefix("tidegate-import-").tempdir().unwrap();
         std::fs::create_dir(folder.path().join("conf.d")).unwrap();
-        Some(Self { tools: Tools::find()?, folder })
+        Some(Self { mosquitto: mosquitto()?, folder })
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -65,7 +66,7 @@ impl Site {
         // Without this line it drops root's rights and cannot read the folder.
         let root = if rustix::process::geteuid().is_root() { "user root\n" } else { "" };
         self.write("run.conf", &format!("{root}{config}"));
-        let mut command = Command::new(&self.tools.mosquitto);
+        let mut command = Command::new(&self.mosquitto[0]);
         Process::start(command.arg("-v").arg("-c").arg(self.path("run.conf")), &self.path("mosquitto.txt"))
     }
 
@@ -86,7 +87,7 @@ impl Site {
 
     /// How `mosquitto_pub` ends with these arguments, after publishing at level 1.
     fn publish(&self, address: SocketAddr, arguments: &[&str]) -> ExitStatus {
-        let mut command = Command::new(&self.tools.mosquitto_pub);
+        let mut command = Command::new(&self.mosquitto[1]);
         command.args(["-h", "127.0.0.1", "-p", &address.port().to_string(), "-q", "1", "-t", "t", "-m", "x"]);
         command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap()
     }
