@@ -371,3 +371,31 @@ fn an_answer_too_large_for_the_client_ends_the_connection_with_a_reason() {
     client.send_subscribe(None, &filters).unwrap();
     assert_eq!(client.closed_because().unwrap(), Some(0x83));
 }
+
+#[test]
+fn what_is_refused_is_refused_with_a_text_unless_the_client_wants_none_or_has_no_room() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("acl"), "allow all open/#\n").unwrap();
+    let gateway = GatewayOptions::new().config("[access]\nacl_file = \"acl\"\n").start_in(folder);
+    let login = Login::fresh(Version::V5, "client");
+    let mute = Login { problem_information: Some(false), ..login.clone() };
+    for (login, spoken) in [(&login, true), (&mute, false), (&login.clone().packet_max(40), false)] {
+        let mut client = login.open(gateway.address()).unwrap();
+        for qos in [1, 2] {
+            assert_eq!(client.publish(&Message::new("closed", "x", qos)).unwrap(), 0x87);
+            assert_ne!(client.publish(&Message::new("open", "x", qos)).unwrap(), 0x87);
+        }
+        assert_eq!(client.subscribe_all(None, &[Filter::new("closed", 0)]).unwrap(), [0x87]);
+        let publish = "no rule lets this client publish to this topic";
+        let texts = [publish, publish, "no rule lets this client read anything of this filter"];
+        assert_eq!(client.reasons, if spoken { &texts[..] } else { &[] });
+        // Of the end of a connection a client may be told whatever it asked for (MQTT 5.0, 3.1.2.11.7).
+        let _other = Login::fresh(Version::V5, "client").open(gateway.address()).unwrap();
+        assert_eq!(client.closed_because().unwrap(), Some(0x8e));
+        let last = client.reasons.last().is_some_and(|text| text.starts_with("another connection"));
+        assert_eq!(last, login.packet_max.is_none());
+    }
+    let will = Will::new("closed", "x", 1);
+    let refused = login.will(will).ask(gateway.address()).unwrap();
+    assert_eq!((refused.connack.reason, refused.reasons.len()), (0x87, 1));
+}

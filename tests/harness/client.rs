@@ -9,8 +9,8 @@ use tidegate_mqtt::packet::{
     Ack, Disconnect, RetainHandling, Subscribe, SubscribeFilter, SubscribeOptions, Unsubscribe,
 };
 use tidegate_mqtt::{
-    DecodeLimits, Decoded, Encode, PacketId, PacketType, Property, Qos, ReasonCode, SubscriptionId, Version,
-    decode_next,
+    DecodeLimits, Decoded, Encode, Packet as AnyPacket, PacketId, PacketType, Property, Qos, ReasonCode,
+    SubscriptionId, Version, decode_next,
 };
 
 use super::packet::{Connack, Message, Packet};
@@ -66,6 +66,19 @@ pub struct Client {
     unread: Vec<u8>,
     inbox: VecDeque<Packet>,
     last_id: u16,
+    /// The reason strings of all packets so far that had one.
+    pub reasons: Vec<String>,
+}
+
+/// What a packet says about itself.
+fn reason_string<'a>(packet: &AnyPacket<'a>) -> Option<&'a str> {
+    match packet {
+        AnyPacket::Connack(packet) => packet.properties.reason_string(),
+        AnyPacket::Puback(packet) | AnyPacket::Pubrec(packet) => packet.properties.reason_string(),
+        AnyPacket::Suback(packet) => packet.properties.reason_string(),
+        AnyPacket::Disconnect(packet) => packet.properties.reason_string(),
+        _ => None,
+    }
 }
 
 impl Client {
@@ -82,8 +95,8 @@ impl Client {
         let stream = TcpStream::from(socket);
         stream.set_nodelay(true)?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        let (unread, inbox) = (Vec::new(), VecDeque::new());
-        Ok(Self { stream, version, connack: Connack::default(), unread, inbox, last_id: 0 })
+        let (unread, inbox, reasons) = (Vec::new(), VecDeque::new(), Vec::new());
+        Ok(Self { stream, version, connack: Connack::default(), unread, inbox, last_id: 0, reasons })
     }
 
     pub fn await_connack(&mut self) -> io::Result<()> {
@@ -180,6 +193,7 @@ impl Client {
             match decoded.map_err(|error| io::Error::new(ErrorKind::InvalidData, format!("{error:?}")))? {
                 Decoded::Incomplete { .. } => break,
                 Decoded::Packet { packet, consumed } => {
+                    self.reasons.extend(reason_string(&packet).map(str::to_owned));
                     self.inbox.push_back(packet.into());
                     at += consumed;
                 }

@@ -57,6 +57,8 @@ pub struct Login {
     pub extended: Option<(String, Vec<u8>)>,
     /// Asks for Response Information, or says that it does not want it.
     pub response_information: Option<bool>,
+    /// Says whether it wants reason strings.
+    pub problem_information: Option<bool>,
 }
 
 impl Login {
@@ -77,6 +79,7 @@ impl Login {
             password: None,
             extended: None,
             response_information: None,
+            problem_information: None,
         }
     }
 
@@ -136,6 +139,7 @@ impl Login {
     fn properties(&self) -> Vec<Property<'_>> {
         let mut list = Vec::new();
         list.extend(self.response_information.map(Property::RequestResponseInformation));
+        list.extend(self.problem_information.map(Property::RequestProblemInformation));
         if let Some((method, message)) = &self.extended {
             list.push(Property::AuthenticationMethod(method));
             list.push(Property::AuthenticationData(message));

@@ -6,6 +6,7 @@
 
 mod inbound;
 mod outbound;
+mod words;
 
 use bytes::Bytes;
 use tidegate_mqtt::connection::{Received, Violation};

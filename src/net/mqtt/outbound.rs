@@ -5,10 +5,9 @@ use tidegate_mqtt::property::PropertyIter;
 use tidegate_mqtt::types::SubscriptionId;
 use tidegate_mqtt::{PacketId, Property, PropertyList, PublishHeader, ReasonCode};
 
-use super::{Adapter, qos_out};
+use super::{Adapter, qos_out, words};
 use crate::broker::api::{
-    ClientCommand, ClientEvent, CloseReason, Connected, Delivery, PublishOutcome, Refusal, ReplyTag,
-    SessionExpiry, SubscribeOutcome,
+    ClientCommand, ClientEvent, Connected, Delivery, PublishOutcome, ReplyTag, SessionExpiry,
 };
 use crate::message::{Properties, Qos};
 use crate::net::adapter::Encoded;
@@ -33,21 +32,24 @@ impl Adapter {
             ClientEvent::Published { tag, qos, outcome } => return self.published(tag, qos, outcome, out),
             ClientEvent::Released { tag, known } => {
                 if let Some(id) = PacketId::new(tag.0) {
-                    self.connection.pubcomp(out, id, found(known), ());
+                    self.connection.pubcomp(out, id, words::found(known), ());
                 }
                 Ok(())
             }
             ClientEvent::DeliverRelease { delivery, known } => match PacketId::new(delivery.get()) {
-                Some(id) => self.connection.pubrel(out, id, found(known)),
+                Some(id) => self.connection.pubrel(out, id, words::found(known)),
                 None => Ok(()),
             },
             ClientEvent::Connected(connected) => self.connected(&connected, now, out),
             ClientEvent::Subscribed { tag, outcomes } => match PacketId::new(tag.0) {
-                Some(id) => self.connection.suback(out, id, outcomes.iter().map(suback_code), ()),
+                Some(id) => {
+                    let text = words::about_filters(&outcomes).map(words::text);
+                    self.connection.suback(out, id, outcomes.iter().map(words::suback_code), text)
+                }
                 None => Ok(()),
             },
             ClientEvent::Unsubscribed { tag, existed } => match PacketId::new(tag.0) {
-                Some(id) => self.connection.unsuback(out, id, existed.iter().map(unsuback_code), ()),
+                Some(id) => self.connection.unsuback(out, id, existed.iter().map(words::unsuback_code), ()),
                 None => Ok(()),
             },
             // Answers to commands that MQTT has no packets for.
@@ -57,11 +59,13 @@ impl Adapter {
             | ClientEvent::Transacted { .. }
             | ClientEvent::Synced { .. } => Ok(()),
             ClientEvent::Refused(refusal) => {
-                self.connection.refuse(out, refusal_code(refusal), ());
+                let (reason, text) = words::refusal(refusal);
+                self.connection.refuse(out, reason, words::text(text));
                 Ok(())
             }
             ClientEvent::Close(reason) => {
-                self.connection.disconnect(out, close_code(reason), ());
+                let (reason, text) = words::close(reason);
+                self.connection.disconnect(out, reason, words::text(text));
                 Ok(())
             }
         };
@@ -108,10 +112,12 @@ impl Adapter {
             }
         };
         if let Some(id) = PacketId::new(tag.0) {
-            match qos {
-                Qos::AtMostOnce => false,
-                Qos::AtLeastOnce => self.connection.puback(out, id, reason, ()),
-                Qos::ExactlyOnce => self.connection.pubrec(out, id, reason, ()),
+            match (qos, words::about_message(outcome).map(words::text)) {
+                (Qos::AtMostOnce, _) => false,
+                (Qos::AtLeastOnce, None) => self.connection.puback(out, id, reason, ()),
+                (Qos::ExactlyOnce, None) => self.connection.pubrec(out, id, reason, ()),
+                (Qos::AtLeastOnce, text) => self.connection.puback(out, id, reason, text),
+                (Qos::ExactlyOnce, text) => self.connection.pubrec(out, id, reason, text),
             };
         }
         Encoded::Done
@@ -200,51 +206,5 @@ fn expiry_secs(expiry: SessionExpiry) -> u32 {
         SessionExpiry::WithConnection => 0,
         SessionExpiry::After(seconds) => seconds,
         SessionExpiry::Never => u32::MAX,
-    }
-}
-
-/// What an answer says about the identifier of the packet that it answers. Before MQTT 5.0 there is no room to say it.
-fn found(known: bool) -> ReasonCode {
-    if known { ReasonCode::Success } else { ReasonCode::PacketIdentifierNotFound }
-}
-
-fn suback_code(outcome: &SubscribeOutcome) -> ReasonCode {
-    match outcome {
-        SubscribeOutcome::Granted(qos) => ReasonCode::granted(qos_out(*qos)),
-        SubscribeOutcome::FilterInvalid => ReasonCode::TopicFilterInvalid,
-        SubscribeOutcome::QuotaExceeded => ReasonCode::QuotaExceeded,
-        SubscribeOutcome::NotAuthorized => ReasonCode::NotAuthorized,
-        SubscribeOutcome::SharedNoLocal => ReasonCode::TopicFilterInvalid,
-    }
-}
-
-fn unsuback_code(existed: &Option<bool>) -> ReasonCode {
-    match existed {
-        Some(true) => ReasonCode::Success,
-        Some(false) => ReasonCode::NoSubscriptionExisted,
-        None => ReasonCode::TopicFilterInvalid,
-    }
-}
-
-fn refusal_code(refusal: Refusal) -> ReasonCode {
-    match refusal {
-        Refusal::ClientIdInvalid => ReasonCode::ClientIdentifierNotValid,
-        Refusal::QuotaExceeded => ReasonCode::QuotaExceeded,
-        Refusal::WillInvalid => ReasonCode::TopicNameInvalid,
-        Refusal::NotAuthorized => ReasonCode::NotAuthorized,
-        Refusal::BadCredentials => ReasonCode::BadUserNameOrPassword,
-        Refusal::BadMethod => ReasonCode::BadAuthenticationMethod,
-        Refusal::Busy => ReasonCode::ServerBusy,
-    }
-}
-
-fn close_code(reason: CloseReason) -> ReasonCode {
-    match reason {
-        CloseReason::TakenOver => ReasonCode::SessionTakenOver,
-        CloseReason::ShuttingDown => ReasonCode::ServerShuttingDown,
-        CloseReason::Administrative => ReasonCode::AdministrativeAction,
-        CloseReason::ProtocolViolation => ReasonCode::ProtocolError,
-        CloseReason::QuotaExceeded => ReasonCode::QuotaExceeded,
-        CloseReason::NotAuthorized => ReasonCode::NotAuthorized,
     }
 }
