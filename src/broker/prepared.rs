@@ -144,7 +144,7 @@ impl Broker {
             return Err(refused);
         }
         if transaction.spill.is_some() {
-            return Err(TransactOutcome::LimitExceeded);
+            return Err(TransactOutcome::Spilled);
         }
         if self.prepared.open.contains_key(xid) || self.prepared.decision(xid).is_some() {
             return Err(TransactOutcome::AlreadyOpen);
