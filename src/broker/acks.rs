@@ -97,6 +97,7 @@ impl Broker {
             }
         }
         self.run_retained(now);
+        self.forget_followers();
         if !self.spills.is_idle() {
             self.go_on_moving();
         }

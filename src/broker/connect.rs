@@ -40,7 +40,9 @@ impl Broker {
             .and_then(|()| self.check_login(&request, &identity, &client_id));
         if let Err(refusal) = checked {
             self.stats.connects_refused += 1;
-            self.effects.push(Effect::Client(conn, ClientEvent::Refused(refusal)));
+            let event = ClientEvent::Refused(refusal);
+            self.note_refusal(&event);
+            self.effects.push(Effect::Client(conn, event));
             return;
         }
         self.take_over(&client_id, request.clean_start, now);

@@ -16,8 +16,12 @@ impl Broker {
             Ok(()) => ConsumeOutcome::Started,
             Err(refused) => refused,
         };
+        let event = ClientEvent::Consuming { tag, consumer, outcome };
+        if outcome != ConsumeOutcome::Started {
+            self.note_refusal(&event);
+        }
         let after = Some(self.named_batch).filter(|_| outcome == ConsumeOutcome::Started);
-        if self.answer(key, after, ClientEvent::Consuming { tag, consumer, outcome }) {
+        if self.answer(key, after, event) {
             self.consumer_knows(key, consumer, now);
         }
     }

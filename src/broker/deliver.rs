@@ -55,8 +55,9 @@ impl Broker {
             consumer: None,
             redeliveries: 0,
         };
-        if self.committing.is_some() {
-            return self.send_ordered(key, self.committing, ClientEvent::Deliver(delivery));
+        if let Some(batch) = self.committing.or(self.behind.sending) {
+            self.behind.note_delivery();
+            return self.send_ordered(key, Some(batch), ClientEvent::Deliver(delivery));
         }
         self.effects.push(Effect::Client(conn, ClientEvent::Deliver(delivery)));
     }

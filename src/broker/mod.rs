@@ -15,6 +15,7 @@
 mod access;
 mod acks;
 pub mod api;
+mod behind;
 #[cfg(any(test, feature = "simulation"))]
 mod check;
 mod connect;
@@ -106,6 +107,9 @@ pub struct Broker {
     freed: u64,
     /// A transaction is being carried out: nothing that it causes leaves before this batch is durable.
     committing: Option<BatchId>,
+    behind: behind::Behind,
+    /// The last answer that refuses what a client asked for, until somebody takes it.
+    refusal: Option<ClientEvent>,
     router: Router,
     retained: Retained,
     /// The last batch that a client's message changed a retained row in.
@@ -161,6 +165,8 @@ impl Broker {
             prepared: PreparedTable::default(),
             decided_batch: BatchId(0),
             committing: None,
+            behind: behind::Behind::default(),
+            refusal: None,
             may_wait: waiting::MayWait::No,
             given_back: None,
             freed: 0,
@@ -276,10 +282,21 @@ impl Broker {
         // What is released may cause something new.
         while self.batch.is_void_as_a_whole() {
             self.waiters.advance(self.batch.id());
+            self.behind.advance(self.batch.id());
             self.batch.give_up();
             self.release_waiters(self.committed, now);
         }
         self.batch.take(now)
+    }
+
+    /// The answer that refuses what a client has asked for since the last call, if one does. It is on its way as well, perhaps behind
+    /// earlier answers that wait for the store.
+    pub fn take_refusal(&mut self) -> Option<ClientEvent> {
+        self.refusal.take()
+    }
+
+    fn note_refusal(&mut self, event: &ClientEvent) {
+        self.refusal = Some(event.clone());
     }
 
     /// Somebody waits for a batch that was taken when nobody did: the store must not let it linger. To be asked after

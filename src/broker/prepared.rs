@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::broker::Broker;
-use crate::broker::api::{ClientEvent, DeliveryId, PublishOutcome, ReplyTag, TransactOutcome, TransactionId};
+use crate::broker::api::{DeliveryId, PublishOutcome, ReplyTag, TransactOutcome, TransactionId};
 use crate::broker::tick::Timer;
 use crate::broker::transact::{ACTION_OVERHEAD_BYTES, Action, Settlement, Transaction};
 use crate::message::Message;
@@ -105,7 +105,7 @@ impl Broker {
             Ok(()) => (Some(self.batch.id()), TransactOutcome::Done),
             Err(refused) => (None, refused),
         };
-        self.answer(key, after, ClientEvent::Transacted { tag, outcome });
+        self.answer_transacted(key, after, tag, outcome);
         if outcome == TransactOutcome::Done {
             self.pump_session(key, now);
         }
@@ -144,7 +144,7 @@ impl Broker {
             return Err(refused);
         }
         if transaction.spill.is_some() {
-            return Err(TransactOutcome::LimitExceeded);
+            return Err(TransactOutcome::Spilled);
         }
         if self.prepared.open.contains_key(xid) || self.prepared.decision(xid).is_some() {
             return Err(TransactOutcome::AlreadyOpen);
@@ -224,14 +224,24 @@ impl Broker {
     }
 
     pub(super) fn decide_for(&mut self, key: SessionKey, tag: ReplyTag, xid: &str, commit: bool, now: Now) {
-        let outcome = self.decide(xid, commit, now);
+        let outcome = self.decide_by(Some(key), xid, commit, now);
         // A repeated decision may be answered when the first one is durable: that was in an earlier batch or is in this one.
         let after = (outcome == TransactOutcome::Done).then_some(self.decided_batch);
-        self.answer(key, after, ClientEvent::Transacted { tag, outcome });
+        self.answer_transacted(key, after, tag, outcome);
     }
 
     /// Commits or rolls back a prepared transaction. Its effects are durable with the batch being built.
     pub fn decide(&mut self, xid: &str, commit: bool, now: Now) -> TransactOutcome {
+        self.decide_by(None, xid, commit, now)
+    }
+
+    fn decide_by(
+        &mut self,
+        client: Option<SessionKey>,
+        xid: &str,
+        commit: bool,
+        now: Now,
+    ) -> TransactOutcome {
         if !self.prepared.open.contains_key(xid) {
             return match self.prepared.decision(xid) {
                 Some(before) if before == commit => TransactOutcome::Done,
@@ -256,6 +266,7 @@ impl Broker {
             self.carry_out(part, commit, now);
         }
         self.committing = None;
+        self.follow_commit(client);
         let count = if commit {
             &mut self.stats.transactions_committed
         } else {

@@ -52,7 +52,7 @@ pub(super) struct Distributed {
 
 impl Broker {
     pub(super) fn publish(&mut self, key: SessionKey, request: PublishRequest, now: Now) {
-        if self.follows_a_move(key) {
+        if self.follows_a_move(key) || self.must_wait_behind(key, &request.message) {
             self.given_back = Some(Box::new(ClientCommand::Publish(request)));
             return;
         }
@@ -73,7 +73,7 @@ impl Broker {
         } else if !self.may_publish_to(key, topic) {
             Err(PublishOutcome::NotAuthorized)
         } else {
-            self.distribute(&message, topic, Some(key), now)
+            self.distribute_behind(&message, topic, key, now)
         };
         if matches!(result, Err(PublishOutcome::QuotaExceeded)) && self.waits_for_room(&message) {
             let command = ClientCommand::Publish(PublishRequest { tag, message });
@@ -121,6 +121,9 @@ impl Broker {
             session.inbound.insert(tag, if stored { self.batch.id() } else { BatchId(0) });
         }
         let event = ClientEvent::Published { tag, qos, outcome };
+        if result.is_err() {
+            self.note_refusal(&event);
+        }
         if stored {
             self.answer_held(key, place, event);
         } else {

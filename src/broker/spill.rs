@@ -13,7 +13,7 @@
 use std::collections::VecDeque;
 
 use crate::broker::Broker;
-use crate::broker::api::{ClientEvent, ConnId, ReplyTag, TransactOutcome};
+use crate::broker::api::{ConnId, ReplyTag, TransactOutcome};
 use crate::broker::effects::Effect;
 use crate::message::{DeliveryOptions, Message, MessageHead};
 use crate::session::SessionKey;
@@ -212,6 +212,7 @@ impl Broker {
             self.publish_committed(&entry.message, key, now);
         }
         self.committing = None;
+        self.follow_commit(key);
         for run in page.entries.chunk_by(|a, b| a.seq + 1 == b.seq) {
             let bytes = run.iter().map(|entry| u64::from(entry.message.size())).sum();
             self.batch.settle_run(queue, run[0].seq, run.len() as u64, bytes);
@@ -233,8 +234,7 @@ impl Broker {
         if let Some((key, conn, tag)) = done.publisher
             && self.conns.get(&conn) == Some(&key)
         {
-            let outcome = TransactOutcome::Done;
-            self.answer(key, Some(self.batch.id()), ClientEvent::Transacted { tag, outcome });
+            self.answer_transacted(key, Some(self.batch.id()), tag, TransactOutcome::Done);
         }
     }
 

@@ -35,7 +35,7 @@ impl Broker {
         filters: &[SubscribeFilter],
         now: Now,
     ) {
-        let mut stored = false;
+        let (mut stored, mut is_refused) = (false, false);
         let mut joined: SmallVec<[GroupKey; 1]> = SmallVec::new();
         let outcomes = filters
             .iter()
@@ -45,11 +45,18 @@ impl Broker {
                     joined.extend(done.group);
                     SubscribeOutcome::Granted(asked.options.qos)
                 }
-                Err(refused) => refused,
+                Err(refused) => {
+                    is_refused = true;
+                    refused
+                }
             })
             .collect();
         let after = stored.then(|| self.batch.id());
-        self.answer(key, after, ClientEvent::Subscribed { tag, outcomes });
+        let event = ClientEvent::Subscribed { tag, outcomes };
+        if is_refused {
+            self.note_refusal(&event);
+        }
+        self.answer(key, after, event);
         for group in joined {
             self.pump_group(group, now);
         }

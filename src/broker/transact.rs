@@ -20,7 +20,7 @@ use crate::message::Message;
 use crate::queue::QueueRef;
 use crate::session::SessionKey;
 use crate::session::inflight::Stage;
-use crate::store::contract::Seq;
+use crate::store::contract::{BatchId, Seq};
 use crate::time::Now;
 use crate::topic;
 
@@ -92,7 +92,22 @@ impl Broker {
             own.insert(id, Transaction::default());
             TransactOutcome::Done
         };
-        self.answer(key, None, ClientEvent::Transacted { tag, outcome });
+        self.answer_transacted(key, None, tag, outcome);
+    }
+
+    /// Answers a command about a transaction; see [`answer`](Self::answer).
+    pub(super) fn answer_transacted(
+        &mut self,
+        key: SessionKey,
+        after: Option<BatchId>,
+        tag: ReplyTag,
+        outcome: TransactOutcome,
+    ) {
+        let event = ClientEvent::Transacted { tag, outcome };
+        if outcome != TransactOutcome::Done {
+            self.note_refusal(&event);
+        }
+        self.answer(key, after, event);
     }
 
     pub(super) fn act(
@@ -112,7 +127,7 @@ impl Broker {
                 refused
             }
         };
-        self.answer(key, None, ClientEvent::Transacted { tag, outcome });
+        self.answer_transacted(key, None, tag, outcome);
     }
 
     fn add_action(
@@ -254,7 +269,7 @@ impl Broker {
         self.drop_spill(transaction.and_then(|transaction| transaction.spill));
         self.stats.transactions_aborted += u64::from(known);
         let outcome = if known { TransactOutcome::Done } else { TransactOutcome::Unknown };
-        self.answer(key, None, ClientEvent::Transacted { tag, outcome });
+        self.answer_transacted(key, None, tag, outcome);
     }
 
     pub(super) fn commit(&mut self, key: SessionKey, tag: ReplyTag, id: TransactionId, now: Now) {
@@ -263,9 +278,7 @@ impl Broker {
             return;
         }
         let Some(transaction) = self.take_transaction(key, id) else {
-            let outcome = TransactOutcome::Unknown;
-            self.answer(key, None, ClientEvent::Transacted { tag, outcome });
-            return;
+            return self.answer_transacted(key, None, tag, TransactOutcome::Unknown);
         };
         let planned =
             transaction.refused.map_or(Ok(()), Err).and_then(|()| self.plan_transaction(key, &transaction));
@@ -279,8 +292,7 @@ impl Broker {
             }
             self.stats.transactions_aborted += 1;
             self.drop_spill(transaction.spill);
-            self.answer(key, None, ClientEvent::Transacted { tag, outcome: refused });
-            return;
+            return self.answer_transacted(key, None, tag, refused);
         }
         let before = self.batch.memory();
         self.apply_all(Some(key), transaction.actions, now);
@@ -289,7 +301,7 @@ impl Broker {
             return self.commit_spill(key, tag, &spill);
         }
         let after = (self.batch.memory() > before).then(|| self.batch.id());
-        self.answer(key, after, ClientEvent::Transacted { tag, outcome: TransactOutcome::Done });
+        self.answer_transacted(key, after, tag, TransactOutcome::Done);
     }
 
     /// Whether everything may happen, changing nothing but that queues are made.
@@ -348,6 +360,7 @@ impl Broker {
             }
         }
         self.committing = None;
+        self.follow_commit(key);
     }
 
     pub(super) fn publish_committed(&mut self, message: &Message, key: Option<SessionKey>, now: Now) {

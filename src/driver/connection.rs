@@ -50,7 +50,9 @@ pub async fn serve(shell: Rc<Shell>, id: ConnId, mut read: ReadHalf, layers: Opt
             Read::Bytes(_, Turn::End) => break Box::pin(linger(&shell, id, &mut read)).await,
             Read::Bytes(_, Turn::Congested) => Box::pin(wait_for_drain(&shell)).await,
             Read::Bytes(_, Turn::Blocked) => {
-                Box::pin(wait_for_answer(&shell, id)).await;
+                if Box::pin(wait_for_answer(&shell, id, &read)).await == Waited::Broken {
+                    break;
+                }
                 if shell.hub.borrow().is_ending(id) {
                     break Box::pin(linger(&shell, id, &mut read)).await;
                 }
@@ -140,12 +142,26 @@ async fn wait_for_drain(shell: &Shell) {
     }
 }
 
-async fn wait_for_answer(shell: &Shell, id: ConnId) {
-    let Some(peer) = shell.peer(id) else { return };
-    let PeerIo::Socket { resume, .. } = &*peer else { return };
+/// How waiting without reading has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waited {
+    /// The reader may go on.
+    Answered,
+    /// Nobody is there any more who could be answered.
+    Broken,
+}
+
+async fn wait_for_answer(shell: &Shell, id: ConnId, read: &ReadHalf) -> Waited {
+    let Some(peer) = shell.peer(id) else { return Waited::Answered };
+    let PeerIo::Socket { resume, .. } = &*peer else { return Waited::Answered };
     while shell.hub.borrow().is_blocked(id) {
-        resume.notified().await;
+        tokio::select! {
+            biased;
+            () = resume.notified() => {}
+            () = read.broken() => return Waited::Broken,
+        }
     }
+    Waited::Answered
 }
 
 /// Lets the last bytes out, then reads and discards until the peer has closed too: closing a socket with unread input would

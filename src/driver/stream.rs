@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream, tcp, unix};
 
 /// Silence after which the kernel starts to probe a peer, for clients without an MQTT keep-alive.
@@ -140,6 +140,16 @@ impl ReadHalf {
             Self::Tcp(half) => Pin::new(half).poll_read(cx, buf),
             Self::Unix(half) => Pin::new(half).poll_read(cx, buf),
         }
+    }
+
+    /// Waits until the connection is broken, a reset for example, without reading. That the peer sends no more is none: it may
+    /// still want its answers.
+    pub async fn broken(&self) {
+        // An error of the readiness itself means as much.
+        let _ = match self {
+            Self::Tcp(half) => half.ready(Interest::ERROR).await,
+            Self::Unix(half) => half.ready(Interest::ERROR).await,
+        };
     }
 }
 

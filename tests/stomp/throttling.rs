@@ -165,6 +165,37 @@ fn a_publisher_that_is_gone_while_it_waits_leaves_nothing_behind() {
 }
 
 #[test]
+fn what_a_waiting_publisher_has_taken_goes_to_others_as_soon_as_its_connection_breaks() {
+    let gateway = GatewayOptions::new().set("queue.messages_max=1").start();
+    let mut publisher = Stomp::open(stomp(&gateway));
+    publisher.put("broken", "1");
+    publisher.subscribe("s", "broken", "client-individual");
+    assert_eq!(publisher.message().text(), "1");
+    publisher.send(send("broken", "2") + &send("broken", "3"));
+    waiting(&gateway, 1);
+    let mut worker = publisher.another();
+    worker.subscribe("s", "broken", "client-individual");
+    worker.silence(SHORT);
+    publisher.reset();
+    assert_eq!(worker.message().text(), "1");
+    waiting(&gateway, 0);
+}
+
+#[test]
+fn a_publisher_that_has_closed_its_side_while_it_waits_still_gets_its_message_in() {
+    let gateway = GatewayOptions::new().set("queue.messages_max=1").start();
+    let mut publisher = Stomp::open(stomp(&gateway));
+    publisher.put("half", "1");
+    publisher.send(send("half", "2"));
+    waiting(&gateway, 1);
+    publisher.shut_down(Shutdown::Write);
+    let mut worker = publisher.another();
+    worker.silence(SHORT);
+    worker.subscribe("s", "half", "auto");
+    assert_eq!(bodies(&worker.messages(2)), ["1", "2"]);
+}
+
+#[test]
 fn an_mqtt_publisher_to_a_queue_that_blocks_waits_in_every_version() {
     let gateway = GatewayOptions::new().set("queue.messages_max=5").set("queue.overflow=block").start();
     for (version, name) in [(Version::V311, "old"), (Version::V5, "new")] {

@@ -307,6 +307,21 @@ fn a_prepared_transaction_waits_for_its_decision_across_a_kill() {
 }
 
 #[test]
+fn a_transaction_beyond_its_memory_cannot_be_prepared_and_leaves_nothing() {
+    let gateway = GatewayOptions::new().set("limits.transaction_bytes_max=64KiB").start();
+    let mut client = Stomp::open(stomp(&gateway));
+    let body = "x".repeat(40 << 10);
+    client.send(format!("BEGIN\ntransaction:t\nxid:large\n\n\0{}", send("t", "large", &body).repeat(2)));
+    client.send("COMMIT\ntransaction:t\nphase:prepare\nreceipt:p\n\n\0");
+    let error = client.error();
+    assert_eq!(error.header("receipt-id"), "p");
+    assert!(error.header("message").contains("limits.transaction_bytes_max"), "{error:?}");
+    assert_empty(stomp(&gateway), "large");
+    let status = gateway.status();
+    assert_eq!(status["work"]["transactions_prepared"], 0, "{status}");
+}
+
+#[test]
 fn a_prepared_transaction_that_nobody_decides_is_rolled_back_logged_and_counted() {
     let gateway = GatewayOptions::new().set("limits.prepared_timeout=1s").start();
     let mut client = Stomp::open(stomp(&gateway));

@@ -162,7 +162,7 @@ fn the_part_in_the_store_is_bounded_for_one_and_for_all_and_cannot_be_prepared()
         assert_eq!(rig.act(a, T, TransactionAction::Publish(message)), TransactOutcome::Done);
     }
     let prepare = ClientCommand::Prepare { tag: ReplyTag(1), transaction: T, xid: "x".into() };
-    assert_eq!(rig.transact(a, prepare), TransactOutcome::LimitExceeded);
+    assert_eq!(rig.transact(a, prepare), TransactOutcome::Spilled);
     assert_eq!(rig.commit_transaction(a, T), TransactOutcome::Done);
     assert_eq!(rig.queue(QUEUE).messages, one);
     rig.goodbye(b);

@@ -256,3 +256,86 @@ fn a_transaction_that_only_passing_sessions_want_needs_no_batch() {
         assert_eq!(rig.payloads(listener), ["0", "1", "2"]);
     }
 }
+
+/// A subscriber, and a publisher whose transaction with a QoS 0 message is committed and not durable.
+fn light_commit() -> (Rig, ConnId, ConnId) {
+    let mut rig = Rig::new();
+    let (subscriber, publisher) = (rig.transient("s"), rig.transient("p"));
+    rig.subscribe(subscriber, "t", Qos::AtLeastOnce);
+    rig.heard(subscriber);
+    rig.begin(publisher, T);
+    let message = rig.message("t", "1", Qos::AtMostOnce, false);
+    rig.act(publisher, T, TransactionAction::Publish(message));
+    rig.act_publish(publisher, T, QUEUE, "durable");
+    rig.auto = false;
+    rig.send(publisher, ClientCommand::Commit { tag: ReplyTag(9), transaction: T });
+    (rig, subscriber, publisher)
+}
+
+fn light(rig: &Rig, text: &str) -> ClientCommand {
+    let message = rig.message("t", text, Qos::AtMostOnce, false);
+    ClientCommand::Publish(PublishRequest { tag: ReplyTag(0), message })
+}
+
+#[test]
+fn a_qos_0_message_behind_a_commit_is_given_back_until_the_commit_is_durable() {
+    let (mut rig, subscriber, publisher) = light_commit();
+    let room = rig.broker.room_made();
+    let other = rig.transient("other");
+    let (mine, theirs) = (light(&rig, "2"), light(&rig, "another publisher's"));
+    let back = rig.broker.handle_or_wait(publisher, mine, true, rig.now()).expect("it would overtake");
+    assert!(rig.broker.handle_or_wait(other, theirs, true, rig.now()).is_none());
+    rig.turn();
+    assert_eq!(rig.payloads(subscriber), ["another publisher's"]);
+    rig.settle_store();
+    assert_ne!(rig.broker.room_made(), room, "it is to be tried again");
+    assert!(rig.broker.handle_or_wait(publisher, *back, true, rig.now()).is_none());
+    rig.turn();
+    assert_eq!(rig.payloads(subscriber), ["1", "2"]);
+}
+
+#[test]
+fn a_qos_0_message_of_a_client_that_cannot_wait_leaves_behind_the_commit() {
+    let (mut rig, subscriber, publisher) = light_commit();
+    rig.send(publisher, light(&rig, "2"));
+    assert!(rig.payloads(subscriber).is_empty());
+    rig.settle_store();
+    rig.send(publisher, light(&rig, "3"));
+    assert_eq!(rig.payloads(subscriber), ["1", "2", "3"]);
+}
+
+#[test]
+fn nobody_waits_behind_a_commit_that_writes_nothing() {
+    let mut rig = Rig::new();
+    let (subscriber, publisher) = (rig.transient("s"), rig.transient("p"));
+    rig.subscribe(subscriber, "t", Qos::AtLeastOnce);
+    rig.heard(subscriber);
+    rig.begin(publisher, T);
+    let message = rig.message("t", "1", Qos::AtMostOnce, false);
+    rig.act(publisher, T, TransactionAction::Publish(message));
+    rig.auto = false;
+    rig.send(publisher, ClientCommand::Commit { tag: ReplyTag(9), transaction: T });
+    let next = light(&rig, "2");
+    assert!(rig.broker.handle_or_wait(publisher, next, true, rig.now()).is_none());
+    rig.turn();
+    assert_eq!(rig.payloads(subscriber), ["1", "2"]);
+}
+
+#[test]
+fn who_decides_a_prepared_transaction_does_not_overtake_it_either() {
+    let mut rig = Rig::new();
+    let (subscriber, publisher) = (rig.transient("s"), rig.transient("p"));
+    rig.subscribe(subscriber, "t", Qos::AtLeastOnce);
+    rig.heard(subscriber);
+    rig.begin(publisher, T);
+    let message = rig.message("t", "1", Qos::AtMostOnce, false);
+    rig.act(publisher, T, TransactionAction::Publish(message));
+    let prepare = ClientCommand::Prepare { tag: ReplyTag(2), transaction: T, xid: "x".into() };
+    assert_eq!(rig.transact(publisher, prepare), TransactOutcome::Done);
+    rig.auto = false;
+    rig.send(publisher, ClientCommand::Decide { tag: ReplyTag(3), xid: "x".into(), commit: true });
+    let next = light(&rig, "2");
+    assert!(rig.broker.handle_or_wait(publisher, next, true, rig.now()).is_some());
+    rig.settle_store();
+    assert_eq!(rig.payloads(subscriber), ["1"]);
+}

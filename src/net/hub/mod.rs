@@ -23,6 +23,8 @@ mod stomp;
 mod stomp_machine;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_stomp;
 mod turn;
 mod waiting;
 
@@ -457,16 +459,17 @@ impl Hub {
         let (id, is_stomp) = (slot.id, matches!(slot.peer, Peer::Stomp(_)));
         let hangs_up = slot.peer.hangs_up_to_refuse(&command);
         let refused = self.broker.stats().refused_quota;
+        if is_stomp {
+            self.broker.take_refusal();
+        }
         if !may_wait {
             self.broker.handle(id, command, now);
         } else if let Some(command) = self.broker.handle_or_wait(id, command, is_stomp, now) {
             return Err(command);
         }
-        if hangs_up && self.broker.stats().refused_quota > refused {
-            if is_stomp {
-                self.refuse_sender(key, now);
-                return Ok(Obeyed::On);
-            }
+        if is_stomp {
+            self.check_refusal(key, now);
+        } else if hangs_up && self.broker.stats().refused_quota > refused {
             // What follows must not overtake the message that its client keeps.
             self.end_unasked(key, now);
             return Ok(Obeyed::Over);

@@ -6,7 +6,6 @@ use bytes::Bytes;
 
 use crate::broker::api::{ClientCommand, ClientEvent, ConnId};
 use crate::limits::Limits;
-use crate::message::Qos;
 use crate::net::adapter::{Encoded, Step};
 use crate::net::mqtt;
 use crate::net::origin::{Origin, Protocol};
@@ -108,10 +107,7 @@ impl Peer {
     pub(super) fn hangs_up_to_refuse(&self, command: &ClientCommand) -> bool {
         match self {
             Self::Mqtt(adapter) => adapter.hangs_up_to_refuse(command),
-            Self::Stomp(_) => {
-                matches!(command, ClientCommand::Publish(request) if request.message.qos() != Qos::AtMostOnce)
-            }
-            Self::Port(_) | Self::Branch { .. } => false,
+            Self::Stomp(_) | Self::Port(_) | Self::Branch { .. } => false,
         }
     }
 

@@ -10,6 +10,7 @@ impl Hub {
     pub(super) fn branch_command(&mut self, key: usize, number: u32, command: ClientCommand, now: Now) {
         let parent = self.slots[key].id;
         let Some(id) = self.branch(key, number, matches!(command, ClientCommand::Connect(_))) else { return };
+        self.broker.take_refusal();
         match command {
             // It is the same client, whatever session it asks for.
             ClientCommand::Connect(request) => {
@@ -18,6 +19,7 @@ impl Hub {
             }
             command => self.branch_handle(id, command, now),
         }
+        self.check_refusal(key, now);
     }
 
     /// The connection of a branch.
@@ -84,11 +86,12 @@ impl Hub {
         }
     }
 
-    /// A refusal of what the client has just sent: the rest is not heard.
-    pub(super) fn refuse_sender(&mut self, key: usize, now: Now) {
+    /// If what the client has just asked for is refused, nothing that it has sent behind it is heard: ERROR ends the conversation.
+    pub(super) fn check_refusal(&mut self, key: usize, now: Now) {
+        let Some(refusal) = self.broker.take_refusal() else { return };
         self.answers.clear();
         if let Peer::Stomp(adapter) = &mut self.slots[key].peer {
-            adapter.refused(now, &mut self.answers);
+            adapter.refused(&refusal, now, &mut self.answers);
         }
         self.flush_answers(key);
     }

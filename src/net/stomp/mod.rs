@@ -30,7 +30,7 @@ use tidegate_stomp::{
 };
 use tracing::debug;
 
-use crate::broker::api::{ClientCommand, ConnId, ConnectRequest, ReplyTag};
+use crate::broker::api::{ClientCommand, ClientEvent, ConnId, ConnectRequest, ReplyTag};
 use crate::limits::Limits;
 use crate::net::adapter::{Credentials, Step};
 use crate::net::origin::Origin;
@@ -70,8 +70,8 @@ pub(in crate::net) struct Adapter {
     client: Box<str>,
     work: Work,
     /// Messages among what the broker has not answered yet.
-    publishing: u16,
-    publishing_max: u16,
+    publishing: u32,
+    publishing_max: u32,
     /// Subscriptions among them.
     subscribing: u16,
     last_tag: u16,
@@ -152,7 +152,7 @@ impl Adapter {
             client: Box::default(),
             work: Work::default(),
             publishing: 0,
-            publishing_max: limits.receive_max,
+            publishing_max: limits.receive_max.into(),
             subscribing: 0,
             last_tag: 0,
             login: None,
@@ -176,7 +176,7 @@ impl Adapter {
         if self.connection.is_closed() {
             return Step::End;
         }
-        if self.publishing >= self.publishing_max && !input.is_empty() && self.connection.is_open() {
+        if self.must_wait() && !input.is_empty() && self.connection.is_open() {
             return Step::Blocked;
         }
         match self.connection.receive(input, now.mono.as_millis()) {
@@ -200,6 +200,13 @@ impl Adapter {
                 if self.connection.is_closed() { Step::End } else { Step::Answered { used: input.len() } }
             }
         }
+    }
+
+    /// Too many messages have no answer, or whether a durable subscription exists is not known: if not, nothing that follows it counts.
+    fn must_wait(&self) -> bool {
+        let opens = |asked: &Waiting| matches!(asked.what, Asked::Open(_));
+        self.publishing >= self.publishing_max
+            || (self.subscribing > 0 && self.work.waiting.iter().any(opens))
     }
 
     fn next_command(&mut self, used: usize) -> Option<Step> {
@@ -259,11 +266,12 @@ impl Adapter {
         &mut self.work.branches
     }
 
-    /// The broker has just refused the message that was asked about last: nothing that follows it is heard.
-    pub(in crate::net) fn refused(&mut self, now: Now, answers: &mut Vec<u8>) {
-        let receipt = self.work.waiting.back().and_then(|asked| asked.receipt);
-        let full = inbound::Refused::because("the message is refused: a queue or the disk is full");
-        self.fail(receipt, &full, now, answers);
+    /// The broker has just refused what was asked last, as `refusal` will answer: nothing that follows is heard.
+    pub(in crate::net) fn refused(&mut self, refusal: &ClientEvent, now: Now, answers: &mut Vec<u8>) {
+        if let Some(message) = outbound::fault(refusal) {
+            let receipt = self.work.waiting.back().and_then(|asked| asked.receipt);
+            self.fail(receipt, &inbound::Refused::because(message), now, answers);
+        }
     }
 
     /// Bytes have arrived, perhaps in the middle of a frame: the client is alive.
@@ -286,7 +294,7 @@ impl Adapter {
     fn ask(&mut self, branch: u32, receipt: Option<ReceiptTag>, what: Asked) -> ReplyTag {
         self.last_tag = self.last_tag.checked_add(1).unwrap_or(1);
         let tag = ReplyTag(self.last_tag);
-        self.publishing += u16::from(what == Asked::Publish);
+        self.publishing += u32::from(what == Asked::Publish);
         self.subscribing += u16::from(what.is_subscription());
         self.work.waiting.push_back(Waiting { branch, tag, receipt, what });
         tag
@@ -296,7 +304,7 @@ impl Adapter {
     fn answered(&mut self, branch: u32, tag: ReplyTag) -> Option<Waiting> {
         let at = self.work.waiting.iter().position(|asked| asked.tag == tag && asked.branch == branch)?;
         let asked = self.work.waiting.remove(at)?;
-        self.publishing -= u16::from(asked.what == Asked::Publish);
+        self.publishing -= u32::from(asked.what == Asked::Publish);
         self.subscribing -= u16::from(asked.what.is_subscription());
         if self.work.waiting.is_empty() {
             self.work.waiting = VecDeque::new();

@@ -33,20 +33,16 @@ impl Adapter {
             ClientEvent::Deliver(delivery) => self.deliver(branch, &delivery, to),
             ClientEvent::Connected(connected) if branch == 0 => self.connected(&connected, to),
             ClientEvent::Refused(refusal) => self.end(refusal_text(refusal), to),
-            ClientEvent::Published { tag, qos, outcome } => {
+            ClientEvent::Published { tag, qos, .. } => {
                 if qos == Qos::ExactlyOnce {
                     self.work.commands.push_back((branch, ClientCommand::Release { tag }));
                 }
-                self.answer(branch, tag, publish_fault(outcome), to);
+                self.answer(branch, tag, fault(&event), to);
             }
-            ClientEvent::Subscribed { tag, outcomes } => {
-                self.answer(branch, tag, outcomes.iter().find_map(subscribe_fault), to);
-            }
-            ClientEvent::Consuming { tag, outcome, .. } => {
-                self.answer(branch, tag, consume_fault(outcome), to)
-            }
+            ClientEvent::Subscribed { tag, .. }
+            | ClientEvent::Consuming { tag, .. }
+            | ClientEvent::Transacted { tag, .. } => self.answer(branch, tag, fault(&event), to),
             ClientEvent::BrowseEnd { consumer } => self.browsed(consumer.0, to),
-            ClientEvent::Transacted { tag, outcome } => self.answer(branch, tag, transact_fault(outcome), to),
             ClientEvent::Unsubscribed { tag, .. }
             | ClientEvent::Cancelled { tag, .. }
             | ClientEvent::Synced { tag } => self.answer(branch, tag, None, to),
@@ -135,8 +131,8 @@ impl Adapter {
         let handle = Handle { branch, id: delivery.id };
         let (mut waiting, mut sent, mut failed) = (0, 0, false);
         for number in numbers(branch, delivery) {
-            for at in 0..self.work.subscriptions.subscribers(number).len() {
-                let Some(subscriber) = self.work.subscriptions.subscribers(number).get(at) else { break };
+            for at in 0.. {
+                let Some(subscriber) = self.work.subscriptions.subscriber(number, at) else { break };
                 if !subscriber.wants(&delivery.message) {
                     continue;
                 }
@@ -169,10 +165,8 @@ impl Adapter {
 
     /// A browser has seen everything: a message with `browser:end` and nothing in it says so.
     fn browsed(&mut self, number: u32, to: &mut Writer<'_>) {
-        let Some(tag) = self.work.subscriptions.subscribers(number).first().map(|subscriber| subscriber.tag)
-        else {
-            return;
-        };
+        let subscriber = self.work.subscriptions.subscriber(number, 0);
+        let Some(tag) = subscriber.map(|subscriber| subscriber.tag) else { return };
         let handle = Handle { branch: 0, id: None };
         let wire = WireDelivery { subscription: tag, destination: BROWSED, tag: handle.to_tag() };
         let out = to.outbox.writer(to.pool);
@@ -238,6 +232,18 @@ fn numbers(branch: u32, delivery: &Delivery) -> impl Iterator<Item = u32> {
     one.into_iter().chain(several.iter().copied())
 }
 
+/// What is said of an answer that refuses; `None` of any other event.
+pub(super) fn fault(event: &ClientEvent) -> Option<&'static str> {
+    match event {
+        ClientEvent::Published { outcome, .. } => publish_fault(*outcome),
+        ClientEvent::Subscribed { outcomes, .. } => outcomes.iter().find_map(subscribe_fault),
+        ClientEvent::Consuming { outcome, .. } => consume_fault(*outcome),
+        ClientEvent::Transacted { outcome, .. } => transact_fault(*outcome),
+        ClientEvent::Refused(refusal) => Some(refusal_text(*refusal)),
+        _ => None,
+    }
+}
+
 fn publish_fault(outcome: PublishOutcome) -> Option<&'static str> {
     match outcome {
         PublishOutcome::Accepted | PublishOutcome::NoSubscribers => None,
@@ -277,6 +283,9 @@ fn transact_fault(outcome: TransactOutcome) -> Option<&'static str> {
         TransactOutcome::Unknown => Some("there is no such transaction"),
         TransactOutcome::DeliveryUnknown => Some("there is no such unacknowledged message"),
         TransactOutcome::LimitExceeded => Some("there are too many transactions, or this one is too large"),
+        TransactOutcome::Spilled => {
+            Some("a transaction that has outgrown limits.transaction_bytes_max cannot be prepared")
+        }
         TransactOutcome::Refused(outcome) => publish_fault(outcome).or(Some("the transaction is refused")),
     }
 }

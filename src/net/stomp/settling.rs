@@ -32,6 +32,11 @@ impl Settling {
         }
     }
 
+    /// Several subscriptions have still to acknowledge the delivery.
+    pub(super) fn is_shared(&self, handle: Handle) -> bool {
+        self.shared.contains_key(&handle)
+    }
+
     /// One of the subscriptions has acknowledged the delivery: `true` when it was the last one.
     pub(super) fn acknowledged(&mut self, handle: Handle) -> bool {
         let Some(waiting) = self.shared.get_mut(&handle) else { return true };

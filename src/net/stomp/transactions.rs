@@ -9,8 +9,9 @@ use tidegate_stomp::connection::{Ack, Event, ReceiptTag, TransactionEnd, Transac
 
 use super::inbound::Refused;
 use super::subscriptions::Handle;
+use super::work::Tables;
 use super::{Adapter, Asked};
-use crate::broker::api::{ClientCommand, TransactionAction, TransactionId};
+use crate::broker::api::{ClientCommand, DeliveryId, TransactionAction, TransactionId};
 use crate::message::Message;
 
 /// Open transactions of one connection. Their number is bounded by the connection's limits.
@@ -27,6 +28,10 @@ struct Open {
     xid: Option<Box<str>>,
     /// Messages of durable subscriptions are acknowledged in it.
     is_wide: bool,
+    /// What it acknowledges for one of several subscriptions that have got it, and how if not well: that counts at the commit, since
+    /// the message is done with when the last of them has acknowledged it for good. They are among the connection's deliveries, and
+    /// each is in one transaction.
+    shared: Vec<(Handle, Option<bool>)>,
 }
 
 impl Transactions {
@@ -37,7 +42,7 @@ impl Transactions {
     fn begin(&mut self, tag: TransactionTag, xid: Option<Box<str>>) -> TransactionId {
         self.last = self.last.wrapping_add(1);
         let id = TransactionId(self.last);
-        self.open.insert(tag, Open { id, xid, is_wide: false });
+        self.open.insert(tag, Open { id, xid, is_wide: false, shared: Vec::new() });
         id
     }
 }
@@ -77,8 +82,11 @@ impl Adapter {
         end: TransactionEnd,
         receipt: Option<ReceiptTag>,
     ) -> Result<(), Refused> {
-        let Open { id: transaction, xid, is_wide } =
+        let Open { id: transaction, xid, is_wide, shared } =
             self.work.transactions.open.remove(&transaction).ok_or(UNKNOWN)?;
+        if end == TransactionEnd::Commit {
+            self.acknowledge_shared(transaction, &shared);
+        }
         let tag = self.ask(0, receipt, Asked::Other);
         match end {
             TransactionEnd::Commit => self.command(ClientCommand::Commit { tag, transaction }),
@@ -88,6 +96,9 @@ impl Adapter {
                     "messages of a durable subscription cannot be part of a prepared transaction",
                 ));
             }
+            TransactionEnd::Prepare if !shared.is_empty() => {
+                return Err(Refused::because("messages of topics cannot be part of a prepared transaction"));
+            }
             TransactionEnd::Prepare => {
                 let xid =
                     xid.ok_or(Refused::because("a transaction is prepared under the xid of its BEGIN"))?;
@@ -95,6 +106,15 @@ impl Adapter {
             }
         }
         Ok(())
+    }
+
+    /// What was the last acknowledgement of its message becomes part of the transaction after all.
+    fn acknowledge_shared(&mut self, transaction: TransactionId, shared: &[(Handle, Option<bool>)]) {
+        for (handle, rejected) in shared {
+            if let Some(delivery) = handle.id.filter(|_| self.work.settling.acknowledged(*handle)) {
+                self.act(transaction, own_action(delivery, *rejected), None);
+            }
+        }
     }
 
     /// A message is part of a transaction.
@@ -124,24 +144,34 @@ impl Adapter {
         let id = self.work.transactions.open.get(&transaction).ok_or(UNKNOWN)?.id;
         let handles: Vec<Handle> =
             self.connection.settled().iter().map(|tag| Handle::from_tag(*tag)).collect();
+        let rejected = ack.nack.then_some(requeue);
         for handle in handles {
-            let Some(delivery) = handle.id.filter(|_| self.work.settling.acknowledged(handle)) else {
-                continue;
-            };
-            let action = match (handle.branch, ack.nack) {
-                (0, true) => TransactionAction::Reject { delivery, requeue },
-                (0, false) => TransactionAction::Settle(delivery),
-                (branch, nack) => {
-                    let conn = self.work.branches.get(&branch).copied().ok_or(ENDED)?;
-                    if let Some(open) = self.work.transactions.open.get_mut(&transaction) {
-                        open.is_wide = true;
-                    }
-                    TransactionAction::Elsewhere { conn, delivery, rejected: nack.then_some(requeue) }
+            let Some(delivery) = handle.id else { continue };
+            let Tables { transactions, settling, branches, .. } = &mut *self.work;
+            let open = transactions.open.get_mut(&transaction).ok_or(UNKNOWN)?;
+            let action = match handle.branch {
+                0 if settling.is_shared(handle) => {
+                    open.shared.push((handle, rejected));
+                    continue;
+                }
+                0 => own_action(delivery, rejected),
+                branch => {
+                    let conn = branches.get(&branch).copied().ok_or(ENDED)?;
+                    open.is_wide = true;
+                    TransactionAction::Elsewhere { conn, delivery, rejected }
                 }
             };
             self.act(id, action, None);
         }
         self.sync(ack.receipt);
         Ok(())
+    }
+}
+
+/// A delivery of the connection's own session is settled, or rejected: back to its place, or not.
+fn own_action(delivery: DeliveryId, rejected: Option<bool>) -> TransactionAction {
+    match rejected {
+        Some(requeue) => TransactionAction::Reject { delivery, requeue },
+        None => TransactionAction::Settle(delivery),
     }
 }

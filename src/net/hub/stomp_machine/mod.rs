@@ -49,8 +49,6 @@ struct World {
     sockets: BTreeMap<Who, ConnId>,
     read: BTreeMap<ConnId, Vec<u8>>,
     receipts: u64,
-    /// The broker refuses the last frame.
-    refused_late: bool,
     /// Receipts of this step's SUBSCRIBE frames.
     subscribed: BTreeMap<String, Number>,
     /// The last steps, for people.
@@ -75,7 +73,6 @@ impl World {
             sockets: BTreeMap::new(),
             read: BTreeMap::new(),
             receipts: 0,
-            refused_late: false,
             subscribed: BTreeMap::new(),
             steps: VecDeque::new(),
         }
@@ -135,10 +132,7 @@ impl World {
             let (frame, goes_on) = self.frame(who);
             bytes.extend(frame);
             if !goes_on {
-                // What the broker alone can refuse is refused a little later: what follows may still be heard.
-                if !std::mem::take(&mut self.refused_late) {
-                    bytes.extend(frame_for_nobody());
-                }
+                bytes.extend(frame_for_nobody());
                 break;
             }
         }
@@ -314,7 +308,6 @@ impl World {
             if right {
                 self.model.prepare(who, &name);
             }
-            self.refused_late = !right;
             return self.say(who, "COMMIT", &headers, "", right);
         }
         self.model.commit(who, &name);
@@ -333,7 +326,6 @@ impl World {
         }
         let (xid, commit) = (self.choices.one_of(&names), self.choices.chance(2));
         let right = self.model.decide(&xid, commit);
-        self.refused_late = !right;
         self.say(who, if commit { "COMMIT" } else { "ABORT" }, &[("xid", &xid)], "", right)
     }
 
@@ -396,7 +388,6 @@ impl World {
 
     fn decide_one(&mut self, who: Who) {
         let (bytes, _) = self.decision(who);
-        self.refused_late = false;
         self.note_and_send(who, &bytes);
     }
 

@@ -93,11 +93,8 @@ pub(super) struct Subscription {
     pub(super) mode: Mode,
     prefetch: usize,
     pub(super) live: bool,
-    /// Texts of topics that are due in this step: of level 1, of level 0, and of level 0 out of transactions, which wait for the
-    /// store.
-    due: [Vec<String>; 3],
-    /// What came just before it, in the same step, for another subscription to the same topics: it may get that too.
-    early: Vec<String>,
+    /// Texts of topics that are due in this step: of level 1, and of level 0.
+    due: [Vec<String>; 2],
     pub(super) unacked: Vec<Unacked>,
     /// Place of the last message of this step.
     last: u64,
@@ -176,11 +173,8 @@ impl Model {
     pub(super) fn subscribe(&mut self, who: Who, place: Place, mode: Mode, prefetch: usize) -> Number {
         self.numbers += 1;
         let number = self.numbers;
-        let due = [vec![], vec![], vec![]];
-        let alike = self.connection(who).subscriptions.iter().filter(|one| one.live && one.place == place);
-        let early = alike.flat_map(|one| one.due.concat()).collect();
-        let (live, unacked, last) = (true, vec![], 0);
-        let subscription = Subscription { number, place, mode, prefetch, live, due, early, unacked, last };
+        let (live, due, unacked, last) = (true, [vec![], vec![]], vec![], 0);
+        let subscription = Subscription { number, place, mode, prefetch, live, due, unacked, last };
         self.connection(who).subscriptions.push(subscription);
         number
     }
@@ -209,7 +203,7 @@ impl Model {
     pub(super) fn send(&mut self, who: Who, transaction: Option<&str>, action: Action) {
         match transaction {
             Some(name) => self.act(who, name, action),
-            None => self.carry_out(action, false),
+            None => self.carry_out(action),
         }
     }
 
@@ -243,16 +237,14 @@ impl Model {
             Some(name) => covered.into_iter().for_each(|action| self.act(who, name, action)),
             None => {
                 subscription.unacked.retain(|unacked| unacked.transaction.as_deref() != Some(""));
-                covered.into_iter().for_each(|action| self.carry_out(action, false));
+                covered.into_iter().for_each(|action| self.carry_out(action));
             }
         }
     }
 
-    fn carry_out(&mut self, action: Action, within: bool) {
+    fn carry_out(&mut self, action: Action) {
         match action {
-            Action::Send(place, text, light) => {
-                self.publish(&place, text, usize::from(light) * (1 + usize::from(within)));
-            }
+            Action::Send(place, text, light) => self.publish(&place, text, usize::from(light)),
             Action::Settle(None, ..) => {}
             Action::Settle(Some(queue), text, Verdict::Return) => self.give_back(queue, &text),
             Action::Settle(Some(queue), text, how) => {
@@ -317,7 +309,7 @@ impl Model {
 
     pub(super) fn commit(&mut self, who: Who, name: &str) {
         let transaction = self.end_transaction(who, name, false);
-        transaction.actions.into_iter().for_each(|action| self.carry_out(action, true));
+        transaction.actions.into_iter().for_each(|action| self.carry_out(action));
     }
 
     /// Whether the transaction can be prepared.
@@ -345,7 +337,7 @@ impl Model {
         self.decided.insert(xid.to_owned(), commit);
         for action in actions {
             match action {
-                action if commit => self.carry_out(action, true),
+                action if commit => self.carry_out(action),
                 Action::Settle(Some(queue), text, _) => self.give_back(queue, &text),
                 _ => {}
             }
@@ -385,9 +377,7 @@ impl Model {
     pub(super) fn heard_at_the_end(&mut self, subscription: &Subscription, message: &Seen) {
         match subscription.place.clone() {
             Place::Topic(_) => {
-                let due = subscription.due.concat();
-                let is_due = due.contains(&message.body) || subscription.early.contains(&message.body);
-                assert!(is_due, "{message:?} is not due");
+                assert!(subscription.due.concat().contains(&message.body), "{message:?} is not due");
             }
             Place::Queue(queue) => {
                 let auto = subscription.mode == Mode::Auto;
@@ -413,14 +403,9 @@ impl Model {
         let queue = match subscription.place {
             Place::Queue(queue) => Some(queue),
             Place::Topic(_) => {
-                let kinds = if message.header("qos") == "0" { 1..3 } else { 0..1 };
-                let due = &mut subscription.due[kinds];
-                match due.iter_mut().find(|due| due.first() == Some(&message.body)) {
-                    Some(due) => drop(due.remove(0)),
-                    None => {
-                        assert!(subscription.early.contains(&message.body), "{message:?} to {who}: {due:?}")
-                    }
-                }
+                let due = &mut subscription.due[usize::from(message.header("qos") == "0")];
+                assert_eq!(due.first(), Some(&message.body), "{message:?} to {who}: {due:?}");
+                due.remove(0);
                 None
             }
         };
@@ -466,7 +451,6 @@ impl Model {
                 let all = !subscription.live || due.iter().all(Vec::is_empty);
                 assert!(all, "client {who} misses {due:?} of {}", subscription.number);
                 subscription.last = 0;
-                subscription.early.clear();
             }
             connection.subscriptions.retain(|one| one.live || !one.unacked.is_empty());
         }
