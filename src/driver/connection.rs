@@ -154,11 +154,16 @@ enum Waited {
 async fn wait_for_answer(shell: &Shell, id: ConnId, read: &ReadHalf) -> Waited {
     let Some(peer) = shell.peer(id) else { return Waited::Answered };
     let PeerIo::Socket { resume, .. } = &*peer else { return Waited::Answered };
+    let mut is_broken = false;
     while shell.hub.borrow().is_blocked(id) {
+        // What waits for an answer has it soon, and what came behind it before the end is to count.
+        if is_broken && shell.hub.borrow().is_held(id) {
+            return Waited::Broken;
+        }
         tokio::select! {
             biased;
             () = resume.notified() => {}
-            () = read.broken() => return Waited::Broken,
+            () = read.broken(), if !is_broken => is_broken = true,
         }
     }
     Waited::Answered

@@ -73,6 +73,12 @@ impl Hub {
         self.waiting.list.len()
     }
 
+    /// The connection's last command waits for room.
+    #[must_use]
+    pub fn is_held(&self, id: ConnId) -> bool {
+        self.key(id).is_some_and(|key| self.slots[key].held)
+    }
+
     fn may_hold(&self, bytes: u64) -> bool {
         let max = self.limits.read_buffers_bytes_max;
         self.limits.publisher_wait_millis_max > 0
