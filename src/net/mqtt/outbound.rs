@@ -112,12 +112,11 @@ impl Adapter {
             }
         };
         if let Some(id) = PacketId::new(tag.0) {
-            match (qos, words::about_message(outcome).map(words::text)) {
-                (Qos::AtMostOnce, _) => false,
-                (Qos::AtLeastOnce, None) => self.connection.puback(out, id, reason, ()),
-                (Qos::ExactlyOnce, None) => self.connection.pubrec(out, id, reason, ()),
-                (Qos::AtLeastOnce, text) => self.connection.puback(out, id, reason, text),
-                (Qos::ExactlyOnce, text) => self.connection.pubrec(out, id, reason, text),
+            // No text beside the code: there are small clients that read no properties of these two packets.
+            match qos {
+                Qos::AtMostOnce => false,
+                Qos::AtLeastOnce => self.connection.puback(out, id, reason, ()),
+                Qos::ExactlyOnce => self.connection.pubrec(out, id, reason, ()),
             };
         }
         Encoded::Done

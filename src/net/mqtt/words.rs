@@ -1,10 +1,10 @@
-//! What answers say: a reason code each, and beside what is refused a text for people. The connection leaves texts out where the client
+//! What answers say: a reason code each, and beside most of what is refused a text for people. The connection leaves texts out where the client
 //! does not want them, or has no room.
 
 use tidegate_mqtt::{Property, ReasonCode};
 
 use super::qos_out;
-use crate::broker::api::{CloseReason, PublishOutcome, Refusal, SubscribeOutcome};
+use crate::broker::api::{CloseReason, Refusal, SubscribeOutcome};
 
 /// A text as a property.
 pub(super) fn text(text: &'static str) -> Property<'static> {
@@ -14,16 +14,6 @@ pub(super) fn text(text: &'static str) -> Property<'static> {
 /// Whether the identifier of the packet that is answered belongs to anything.
 pub(super) fn found(known: bool) -> ReasonCode {
     if known { ReasonCode::Success } else { ReasonCode::PacketIdentifierNotFound }
-}
-
-/// Why a message is not taken; `None`: it is.
-pub(super) fn about_message(outcome: PublishOutcome) -> Option<&'static str> {
-    match outcome {
-        PublishOutcome::Accepted | PublishOutcome::NoSubscribers => None,
-        PublishOutcome::QuotaExceeded => Some("a queue or the disk is full"),
-        PublishOutcome::TopicInvalid => Some("clients cannot publish to this topic"),
-        PublishOutcome::NotAuthorized => Some("no rule lets this client publish to this topic"),
-    }
 }
 
 /// Why the first filter that is refused is refused; `None`: all are granted.
