@@ -116,6 +116,24 @@ impl Users {
         self.stored.values().map(Stored::memory).max().unwrap_or(0)
     }
 
+    /// What users of this file lose when `new` takes its place: those that are no longer there, and those of whom SCRAM is no
+    /// longer accepted; in the order of their names.
+    #[must_use]
+    pub fn lost_with(&self, new: Option<&Self>) -> (Vec<&str>, Vec<&str>) {
+        let find = |user: &str| new.and_then(|new| new.find(user));
+        let (mut gone, mut scram) = (Vec::new(), Vec::new());
+        for (user, stored) in &self.stored {
+            match find(user) {
+                None => gone.push(&**user),
+                Some(new) if stored.scram().is_some() && new.scram().is_none() => scram.push(&**user),
+                Some(_) => {}
+            }
+        }
+        gone.sort_unstable();
+        scram.sort_unstable();
+        (gone, scram)
+    }
+
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -201,6 +219,18 @@ mod tests {
             assert!(error.contains(said), "{text}: {error}");
         }
         assert_eq!(Users::parse(&format!("ann:{argon2}")).unwrap().scram_iterations(), None);
+    }
+
+    #[test]
+    fn what_users_lose_with_another_file_is_known() {
+        let argon2 = Stored::create(b"x", &[1; SALT_BYTES]);
+        let scram = Verifier::create(b"x", &[1; SALT_BYTES], NonZeroU32::new(4096).unwrap());
+        let of = |text: String| Users::parse(&text).unwrap();
+        let old = of(format!("dora:{argon2}\nbob:{scram}\ncarl:{scram}\nann:{argon2}\n"));
+        let new = of(format!("bob:{argon2}\ncarl:{scram}\neve:{argon2}\n"));
+        assert_eq!(old.lost_with(Some(&new)), (vec!["ann", "dora"], vec!["bob"]));
+        assert_eq!(old.lost_with(None).0, ["ann", "bob", "carl", "dora"]);
+        assert_eq!(old.lost_with(Some(&old)), (vec![], vec![]));
     }
 
     #[test]

@@ -179,7 +179,8 @@ impl Broker {
             }
             // The peer's handshake is to end, even if nothing is known here of its beginning.
             Some(Stage::AwaitCompleted) | None => {
-                return self.send_ordered(key, batch, ClientEvent::DeliverRelease { delivery: id });
+                let known = stage.is_some();
+                return self.send_ordered(key, batch, ClientEvent::DeliverRelease { delivery: id, known });
             }
         }
         let Some(slot) = session.inflight.get(id).cloned() else { return };
@@ -194,7 +195,7 @@ impl Broker {
         }
         session.inflight.set_stage(id, Stage::AwaitCompleted, after.unwrap_or(slot.batch));
         self.settle_in_queue(&slot, true);
-        self.send_ordered(key, after, ClientEvent::DeliverRelease { delivery: id });
+        self.send_ordered(key, after, ClientEvent::DeliverRelease { delivery: id, known: true });
         self.pump_session(key, now);
     }
 

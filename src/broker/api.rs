@@ -540,6 +540,8 @@ pub enum ClientEvent {
     DeliverRelease {
         /// The delivery.
         delivery: DeliveryId,
+        /// Whether it was under way; if not, its receipt belongs to nothing that is known here.
+        known: bool,
     },
     /// The broker ends the connection; nothing follows, and no command of it is heard any more.
     Close(CloseReason),

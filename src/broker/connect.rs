@@ -263,7 +263,7 @@ impl Broker {
         releases.sort_unstable();
         let after = Some(session.qos2_batch);
         for (_, delivery) in releases {
-            self.send_ordered(key, after, ClientEvent::DeliverRelease { delivery });
+            self.send_ordered(key, after, ClientEvent::DeliverRelease { delivery, known: true });
         }
         self.pump_session(key, now);
     }

@@ -18,6 +18,8 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 const FOLDER_FILES_MAX: usize = 1000;
 /// What is written may hold passwords.
 const MODE: u32 = 0o600;
+/// Former files of one name that are kept.
+const KEPT_MAX: usize = 99;
 
 /// What to read and where to write.
 #[derive(Clone, Debug, Args)]
@@ -32,7 +34,7 @@ pub struct ImportArgs {
     /// Folder for tidegate.toml, the access rules and the password files.
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// Overwrites files in the folder.
+    /// Takes the place of files in the folder, which are kept as NAME.old1 and so on.
     #[arg(long, requires = "output")]
     force: bool,
 }
@@ -56,7 +58,8 @@ pub fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     Ok(if import.report.is_complete() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_INCOMPLETE) })
 }
 
-/// All or nothing as far as existing files are concerned: they are looked for before anything is written.
+/// All or nothing as far as existing files are concerned: they are looked for before anything is written. They are kept, because
+/// users may have been added to them since they were written.
 fn write(folder: &Path, import: &Import, force: bool) -> anyhow::Result<()> {
     fs::create_dir_all(folder)
         .with_context(|| format!("the folder {} cannot be created", folder.display()))?;
@@ -64,21 +67,38 @@ fn write(folder: &Path, import: &Import, force: bool) -> anyhow::Result<()> {
     let files: Vec<_> = import.files.iter().chain([&config]).collect();
     if !force && let Some(there) = files.iter().map(|file| folder.join(&file.name)).find(|path| path.exists())
     {
-        bail!("{} exists already; choose another folder, or overwrite it with --force", there.display());
+        bail!("{} exists already; choose another folder, or replace it with --force", there.display());
     }
     for file in files {
         let path = folder.join(&file.name);
-        write_one(&path, &file.content, force)
-            .with_context(|| format!("{} cannot be written", path.display()))?;
+        if force && let Some(kept) = set_aside(&path, &file.content)? {
+            eprintln!("{} is kept as {}", path.display(), kept.display());
+        }
+        write_one(&path, &file.content).with_context(|| format!("{} cannot be written", path.display()))?;
     }
     Ok(())
 }
 
-fn write_one(path: &Path, content: &str, force: bool) -> std::io::Result<()> {
-    if force && path.exists() {
-        // The mode of a file that is there would stay as it is.
-        fs::remove_file(path)?;
+/// Moves a file out of the way of another one with `content`, and says where to. One that is the same needs no copy.
+fn set_aside(path: &Path, content: &str) -> anyhow::Result<Option<PathBuf>> {
+    if !path.exists() {
+        return Ok(None);
     }
+    if fs::read(path).is_ok_and(|old| old == content.as_bytes()) {
+        // The mode of a file that is there would stay as it is.
+        fs::remove_file(path).with_context(|| format!("{} cannot be replaced", path.display()))?;
+        return Ok(None);
+    }
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let kept = (1..=KEPT_MAX)
+        .map(|number| path.with_file_name(format!("{name}.old{number}")))
+        .find(|kept| !kept.exists())
+        .with_context(|| format!("{}: there are {KEPT_MAX} old ones; remove some", path.display()))?;
+    fs::rename(path, &kept).with_context(|| format!("{} cannot be set aside", path.display()))?;
+    Ok(Some(kept))
+}
+
+fn write_one(path: &Path, content: &str) -> std::io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(path)?;
     file.write_all(content.as_bytes())?;
     file.sync_all()
@@ -129,5 +149,26 @@ impl Files for Disk {
     fn hostname(&self) -> Option<String> {
         let name = rustix::system::uname().nodename().to_str().ok()?.to_owned();
         Some(name).filter(|name| !name.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_replaced_is_kept_unless_it_is_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("passwords");
+        assert_eq!(set_aside(&path, "new").unwrap(), None);
+        for (content, kept) in
+            [("first", Some("passwords.old1")), ("second", Some("passwords.old2")), ("new", None)]
+        {
+            fs::write(&path, content).unwrap();
+            let moved = set_aside(&path, "new").unwrap();
+            assert_eq!(moved, kept.map(|name| folder.path().join(name)));
+            assert!(!path.exists());
+            assert!(moved.is_none_or(|moved| fs::read_to_string(moved).unwrap() == content));
+        }
     }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use tracing::{error, info, warn};
 
+use crate::access::Users;
 use crate::admin::reload::{ReloadReport, ReloadRequests};
 use crate::driver::shell::Shell;
 use crate::driver::tls::{Certificates, Renewal};
@@ -16,6 +17,9 @@ use crate::limits::Limits;
 use crate::logging::LevelSwitch;
 use crate::net::hub::Access;
 use crate::settings::{Loaded, Settings, SettingsError};
+
+/// Users that are named in a warning; of the others there is the number.
+const NAMES_MAX: usize = 5;
 
 /// Loads the configuration as the process did when it started.
 pub type Load = Arc<dyn Fn() -> Result<Loaded, SettingsError> + Send + Sync>;
@@ -95,7 +99,12 @@ impl Reloader {
             rules: access.rules.rules.as_ref().map(|rules| rules.len() as u64),
             log_level: level.as_str().to_owned(),
             needs_restart: self.needs_restart(settings),
-            warnings: [loaded.warnings.clone(), settings.access.exposed_files()].concat(),
+            warnings: [
+                loaded.warnings.clone(),
+                settings.access.exposed_files(),
+                losses(shell.hub.borrow().users().as_deref(), access.policy.users.as_deref()),
+            ]
+            .concat(),
         };
         // Nothing fails from here on.
         self.reload.log.set(level);
@@ -137,4 +146,17 @@ impl Reloader {
         ];
         sections.into_iter().filter(|(_, changed)| *changed).map(|(name, _)| name.to_owned()).collect()
     }
+}
+
+/// What users lose with the new password file: a slip of the pen must not shut anybody out unnoticed.
+fn losses(old: Option<&Users>, new: Option<&Users>) -> Vec<String> {
+    let Some(old) = old else { return Vec::new() };
+    let (gone, scram) = old.lost_with(new);
+    let told = |users: &[&str], what: &str| {
+        let shown = users[..users.len().min(NAMES_MAX)].join(", ");
+        let more = if users.len() > NAMES_MAX { ", ..." } else { "" };
+        (!users.is_empty()).then(|| format!("{what} {} of the users there were: {shown}{more}", users.len()))
+    };
+    let gone = told(&gone, "the password file no longer has");
+    gone.into_iter().chain(told(&scram, "SCRAM no longer works for")).collect()
 }

@@ -2,6 +2,7 @@
 
 use core::net::SocketAddr;
 
+use super::options::PSK_OPTIONS;
 use super::report::{Report, Verdict};
 use super::source::{Line, Section, Source};
 use super::toml::Table;
@@ -10,6 +11,8 @@ use super::value;
 use super::{Draft, Files, Paths};
 use crate::bridge::{ADDRESSES_MAX, WINDOW_MAX};
 
+const NO_BRIDGE_PSK: &str =
+    "TLS with pre-shared keys is not supported; give the bridge a certificate or a password over TLS; ";
 /// Links of one broker.
 const BRIDGES_MAX: usize = 16;
 /// Longest name of a link.
@@ -41,7 +44,8 @@ pub fn bridges(
             let place = report.place(head.id).to_string();
             report.withdrawn(head.id, format!("the bridge is left out: {why}"));
             for line in section.lines() {
-                report.withdrawn(line.id, format!("the bridge of {place} is left out"));
+                let remedy = if PSK_OPTIONS.contains(&line.name) { NO_BRIDGE_PSK } else { "" };
+                report.withdrawn(line.id, format!("{remedy}the bridge of {place} is left out"));
             }
         }
     }
@@ -79,8 +83,7 @@ impl<'a> Link<'a, '_> {
             return Err(format!("there are more than {BRIDGES_MAX}"));
         }
         for psk in ["bridge_psk", "bridge_identity"] {
-            if let Some(line) = self.section.get(psk) {
-                self.report.dropped(line.id, "TLS with pre-shared keys is not supported; use certificates");
+            if self.section.get(psk).is_some() {
                 return Err("it uses TLS with a pre-shared key, and nothing else may take its place".into());
             }
         }

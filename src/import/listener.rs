@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::access::Policy;
 use super::general::connections_of_listeners;
+use super::options::{NO_PSK, PSK_OPTIONS};
 use super::report::{Report, Verdict};
 use super::source::{Line, Section, Source};
 use super::toml::Table;
@@ -88,7 +89,7 @@ fn left_out(section: &Section, why: &str, paths: &Paths<'_>, report: &mut Report
     let of = match &section.head {
         Some(head) => {
             report.withdrawn(head.id, format!("the listener is left out: {why}"));
-            report.place(head.id).to_string()
+            format!("the listener of {}", report.place(head.id))
         }
         None => {
             let text = format!("the listener is left out: {why}");
@@ -97,7 +98,10 @@ fn left_out(section: &Section, why: &str, paths: &Paths<'_>, report: &mut Report
         }
     };
     for line in section.lines() {
-        report.withdrawn(line.id, format!("the listener of {of} is left out"));
+        match PSK_OPTIONS.contains(&line.name) {
+            true => report.withdrawn(line.id, format!("{NO_PSK}; {of} is left out")),
+            false => report.withdrawn(line.id, format!("{of} is left out")),
+        }
     }
 }
 
@@ -184,7 +188,7 @@ impl<'a> Listener<'a> {
                 "mount_point",
                 "a mount point keeps its clients apart from others, and there are no mount points; run a second broker",
             ),
-            ("psk_hint", "TLS with pre-shared keys is not supported; give the clients certificates"),
+            ("psk_hint", NO_PSK),
             ("crlfile", "lists of revoked certificates are not read, so revoked clients would get in"),
             (
                 "bind_interface",

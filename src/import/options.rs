@@ -95,6 +95,11 @@ const SUITES: &str = "rustls chooses the cipher suites: those of TLS 1.2 and 1.3
 const ENGINE: &str = "keys come from PEM files; engines and TPMs are not supported";
 const LAZY: &str = "links are always up; nothing starts or stops them by the length of their queue";
 const LOCAL: &str = "a link has a session of its own, which needs no login and which no access rule concerns";
+/// What becomes of pre-shared keys: rustls has none.
+pub const NO_PSK: &str =
+    "TLS with pre-shared keys is not supported; give the clients certificates, or passwords over TLS";
+/// Options that are about them.
+pub const PSK_OPTIONS: [&str; 4] = ["bridge_identity", "bridge_psk", "psk_file", "psk_hint"];
 const PLUGIN: &str = "it belongs to a plugin; see the line of the plugin";
 
 use Fate::{Bool, Decided, Dropped, Same};
@@ -206,10 +211,7 @@ pub static OPTIONS: &[Known] = &[
     security("plugin", Decided),
     security("plugin_opt_*", Dropped(PLUGIN)),
     security("plugin_use", Decided),
-    security(
-        "psk_file",
-        Dropped("TLS with pre-shared keys is not supported; give the clients certificates or passwords"),
-    ),
+    security("psk_file", Dropped(NO_PSK)),
     listener("accept_protocol_versions", Decided),
     listener("bind_address", Decided),
     listener("bind_interface", Decided),

@@ -1,5 +1,6 @@
 //! The files as Mosquitto reads them: lines, included folders, and which listener or bridge a line belongs to.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::options::{self, Fate, Scope};
@@ -312,9 +313,10 @@ fn in_order(names: Vec<PathBuf>) -> Vec<PathBuf> {
         .into_iter()
         .filter(|path| path.extension().is_some_and(|extension| extension == "conf"))
         .collect();
-    let key = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        (name.to_lowercase(), name)
+    // Letter by letter, each first without its case and then with it; what lies between the cases in ASCII comes behind both.
+    let key = |path: &PathBuf| -> Vec<(u8, u8)> {
+        let name = path.file_name().unwrap_or_default().as_bytes();
+        name.iter().map(|byte| (byte.to_ascii_uppercase(), *byte)).collect()
     };
     names.sort_by_cached_key(key);
     names
@@ -326,9 +328,11 @@ mod tests {
 
     #[test]
     fn included_files_come_in_alphabetical_order_upper_case_first() {
-        let names = ["b.conf", "A.conf", "01.conf", "a.conf", "B.conf", "00.conf", "x.conf.bak", "conf"];
-        let sorted = in_order(names.iter().map(PathBuf::from).collect());
-        let sorted: Vec<_> = sorted.iter().map(|path| path.to_str().unwrap()).collect();
-        assert_eq!(sorted, ["00.conf", "01.conf", "A.conf", "a.conf", "B.conf", "b.conf"]);
+        let names = ["_b", "b", "aa", "01", "a", "B", "00", "Ab", "a-b", "AA", "[", "~", "aB", "ab"];
+        let paths = names.iter().map(|name| format!("{name}.conf").into());
+        let sorted = in_order(paths.chain(["x.conf.bak", "conf", "x.CONF"].map(PathBuf::from)).collect());
+        let sorted: Vec<_> = sorted.iter().map(|path| path.file_stem().unwrap().to_str().unwrap()).collect();
+        let expected = ["00", "01", "AA", "Ab", "a-b", "a", "aa", "aB", "ab", "B", "b", "[", "_b", "~"];
+        assert_eq!(sorted, expected, "as Mosquitto 2.0.11 says that it reads them");
     }
 }

@@ -84,8 +84,8 @@ impl Place {
     }
 }
 
-/// `tidegate passwd` in `folder`, with `input` on its standard input.
-pub(crate) fn passwd(folder: &Path, arguments: &[&str], input: &str) {
+/// `tidegate passwd` in `folder`, with `input` on its standard input; what it says.
+pub(crate) fn passwd(folder: &Path, arguments: &[&str], input: &str) -> String {
     let mut child = Command::new(crate::harness::program())
         .current_dir(folder)
         .arg("passwd")
@@ -102,6 +102,7 @@ pub(crate) fn passwd(folder: &Path, arguments: &[&str], input: &str) {
     for password in input.lines().filter_map(|line| line.split_once(':')).map(|(_, password)| password) {
         assert!(password.len() < 5 || !said.contains(password), "{said}");
     }
+    said
 }
 
 fn login(version: Version, user: &str) -> Login {
@@ -349,6 +350,45 @@ fn a_changed_password_ends_its_connections_and_no_others() {
     bob.ping().unwrap();
     assert_eq!(refusal(&gateway, &login(Version::V5, "ann")), BAD_PASSWORD);
     assert_eq!(refusal(&gateway, &Login::fresh(Version::V5, "a").user("ann", "another")), 0);
+}
+
+#[test]
+fn a_new_password_keeps_scram_and_what_users_lose_with_a_file_is_said() {
+    let gateway = Place::new().users(&["ann", "bob", "carl"]).start();
+    let set = |arguments: &[&str], input: &str| {
+        passwd(gateway.folder(), &[&["passwords"], arguments].concat(), input)
+    };
+    set(&["--batch", "--scram"], "ann:1\nbob:2\n");
+    let said = set(&["--batch"], "ann:one\ncarl:three\n");
+    assert_eq!(said, "passwords of 2 users set; SCRAM works as before for 1 of them\n");
+    let said = set(&["bob"], "two\n");
+    assert_eq!(said, "password of user \"bob\" changed; SCRAM works as before\n");
+    let reloaded = gateway.run(&["reload"]).output;
+    assert!(!reloaded.contains("warning"), "nobody has lost anything: {reloaded}");
+    let said = set(&["bob", "--no-scram"], "two\n");
+    assert_eq!(said, "password of user \"bob\" changed; SCRAM no longer works, --scram brings it back\n");
+    set(&["carl", "--delete"], "");
+    let reloaded = gateway.run(&["reload"]).output;
+    for warning in [
+        "warning: the password file no longer has 1 of the users there were: carl",
+        "warning: SCRAM no longer works for 1 of the users there were: bob",
+    ] {
+        assert!(reloaded.contains(warning), "{reloaded}");
+    }
+    assert_eq!(refusal(&gateway, &Login::fresh(Version::V5, "a").user("ann", "one")), 0);
+}
+
+#[test]
+fn passwords_that_are_set_at_the_same_time_are_all_there() {
+    let folder = tempfile::tempdir().unwrap();
+    std::thread::scope(|scope| {
+        for n in 0..12 {
+            let folder = folder.path();
+            scope.spawn(move || drop(passwd(folder, &["passwords", &format!("device-{n}")], "secret\n")));
+        }
+    });
+    let users = std::fs::read_to_string(folder.path().join("passwords")).unwrap();
+    assert_eq!(users.lines().count(), 12, "{users}");
 }
 
 #[test]

@@ -4,7 +4,8 @@ use tidegate_mqtt::packet::Connect;
 use tidegate_mqtt::{Encode, PacketType, Property, Version};
 
 use crate::harness::{
-    Client, Filter, Gateway, GatewayOptions, Login, Message, Packet, for_all_versions, for_both_versions,
+    Client, Connack, Filter, Gateway, GatewayOptions, Login, Message, Packet, Will, for_all_versions,
+    for_both_versions,
 };
 
 fn open(gateway: &Gateway, version: Version, name: &str) -> Client {
@@ -318,4 +319,55 @@ fn an_acknowledgement_of_the_wrong_kind_does_not_end_an_exchange() {
         }
         subscriber.settle(&sent).unwrap();
     });
+}
+
+/// CONNECT of a device whose packets are small, with the identifier of another one.
+fn small(bytes: u32) -> Login {
+    Login::persistent(Version::V5, "device").packet_max(bytes).will(Will::new("will", "gone", 1))
+}
+
+#[test]
+fn a_client_too_small_for_any_connack_that_lets_it_in_is_told_so_if_it_takes_five_bytes() {
+    let gateway = Gateway::start();
+    let mut watcher = open(&gateway, Version::V311, "watcher");
+    watcher.subscribe("will", 1).unwrap();
+    let mut device = Login::persistent(Version::V5, "device").open(gateway.address()).unwrap();
+    for bytes in [1, 4] {
+        let mut client = Client::dial(gateway.address(), Version::V5, None).unwrap();
+        client.raw(&small(bytes).encode()).unwrap();
+        assert_eq!(client.closed().unwrap(), [], "{bytes}");
+    }
+    for bytes in [5, 12] {
+        let refused = small(bytes).ask(gateway.address()).unwrap();
+        assert_eq!(refused.connack, Connack { reason: 0x83, ..Connack::default() }, "{bytes}");
+    }
+    device.ping().unwrap();
+    drop(device);
+    let mut client = small(13).open(gateway.address()).unwrap();
+    assert!(client.connack.session_present && client.connack.aliases.is_none());
+    client.ping().unwrap();
+    client.disconnect().unwrap();
+    watcher.publish(&Message::new("will", "end", 1)).unwrap();
+    assert_eq!(watcher.messages_until("end").unwrap(), [], "who was not let in leaves no will");
+}
+
+#[test]
+fn a_client_too_small_for_its_own_identifier_is_not_let_in_and_leaves_no_will() {
+    let gateway = Gateway::start();
+    let mut watcher = open(&gateway, Version::V311, "watcher");
+    watcher.subscribe("will", 1).unwrap();
+    let nameless = Login { id: String::new(), ..small(16) }.clean(true);
+    assert_eq!(nameless.ask(gateway.address()).unwrap().connack.reason, 0x83);
+    watcher.publish(&Message::new("will", "end", 1)).unwrap();
+    assert_eq!(watcher.messages_until("end").unwrap(), []);
+}
+
+#[test]
+fn an_answer_too_large_for_the_client_ends_the_connection_with_a_reason() {
+    let gateway = Gateway::start();
+    let mut client = Login::fresh(Version::V5, "client").packet_max(20).open(gateway.address()).unwrap();
+    let filters: Vec<String> = (0..20).map(|n| n.to_string()).collect();
+    let filters: Vec<Filter> = filters.iter().map(|filter| Filter::new(filter, 0)).collect();
+    client.send_subscribe(None, &filters).unwrap();
+    assert_eq!(client.closed_because().unwrap(), Some(0x83));
 }

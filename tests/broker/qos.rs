@@ -2,7 +2,9 @@
 
 use tidegate_mqtt::{PacketType, ReasonCode};
 
-use crate::harness::{Filter, Gateway, Login, Message, Random, Version, for_all_versions, for_both_versions};
+use crate::harness::{
+    Client, Filter, Gateway, Login, Message, Packet, Random, Version, for_all_versions, for_both_versions,
+};
 
 #[test]
 fn a_message_arrives_with_the_lower_of_the_published_and_the_granted_level() {
@@ -219,6 +221,35 @@ fn a_release_of_an_unknown_message_is_answered() {
         let reason = publisher.release(99).unwrap();
         let expected = if version.is_v5() { ReasonCode::PacketIdentifierNotFound.byte() } else { 0 };
         assert_eq!(reason, expected);
+    });
+}
+
+#[test]
+fn a_receipt_of_an_unknown_message_is_answered_and_a_repeated_one_like_the_first() {
+    for_all_versions(|version| {
+        let gateway = Gateway::start();
+        let mut client = Login::persistent(version, "client").open(gateway.address()).unwrap();
+        client.subscribe("a/b", 2).unwrap();
+        let mut publisher = Login::fresh(version, "publisher").open(gateway.address()).unwrap();
+        publisher.publish(&Message::new("a/b", "x", 2)).unwrap();
+        let message = client.take().unwrap();
+        let release = |client: &mut Client, id: u16| {
+            client.ack(PacketType::Pubrec, id).unwrap();
+            client.packet().unwrap()
+        };
+        let unknown = if version.is_v5() { ReasonCode::PacketIdentifierNotFound.byte() } else { 0 };
+        assert_eq!(release(&mut client, 4711), Packet::Pubrel { id: 4711, reason: unknown });
+        for _ in 0..2 {
+            assert_eq!(release(&mut client, message.id), Packet::Pubrel { id: message.id, reason: 0 });
+        }
+        // The release outlives the connection, and is known then too.
+        let mut client = Login::persistent(version, "client").open(gateway.address()).unwrap();
+        assert_eq!(client.packet().unwrap(), Packet::Pubrel { id: message.id, reason: 0 });
+        assert_eq!(release(&mut client, message.id), Packet::Pubrel { id: message.id, reason: 0 });
+        client.ack(PacketType::Pubcomp, message.id).unwrap();
+        assert_eq!(release(&mut client, message.id), Packet::Pubrel { id: message.id, reason: unknown });
+        client.ack(PacketType::Pubcomp, message.id).unwrap();
+        client.ping().unwrap();
     });
 }
 

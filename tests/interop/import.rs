@@ -75,7 +75,7 @@ impl Drop for Process {
     }
 }
 
-fn login(user: &str) -> Login {
+pub fn login(user: &str) -> Login {
     Login::fresh(Version::V311, &format!("c-{user}")).user(user, "secret")
 }
 
@@ -114,10 +114,14 @@ fn decisions(address: SocketAddr) -> String {
 /// Whether what one user publishes comes to another; one of them is the administrator. What must not come is told by the message
 /// behind it.
 fn arrives(address: SocketAddr, from: &str, topic: &str, to: &str) -> bool {
-    let (mut writer, mut reader) = (open(address, from), open(address, to));
+    carries(open(address, from), topic, open(address, to), from == "admin")
+}
+
+/// The same for two clients; `admin_writes`, or else it is the administrator who reads.
+pub fn carries(mut writer: Client, topic: &str, mut reader: Client, admin_writes: bool) -> bool {
     reader.subscribe_all(None, &[Filter::new(topic, 1), Filter::new("end/#", 1)]).unwrap();
     writer.publish(&Message::new(topic, "x", 1)).unwrap();
-    let admin = if from == "admin" { &mut writer } else { &mut reader };
+    let admin = if admin_writes { &mut writer } else { &mut reader };
     admin.publish(&Message::new("end/now", "end", 1)).unwrap();
     !reader.messages_until("end").unwrap().is_empty()
 }

@@ -12,6 +12,7 @@ mod browser;
 mod clients;
 mod device;
 mod import;
+mod import_access;
 mod import_links;
 mod reader;
 mod stomp;

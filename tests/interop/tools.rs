@@ -43,6 +43,12 @@ impl Tools {
     }
 }
 
+/// The broker and the publisher of Mosquitto, for tests that need no others. Missing ones are treated as in [`Tools::find`].
+pub fn mosquitto() -> Option<[PathBuf; 2]> {
+    let both = || Ok([program("mosquitto")?, program("mosquitto_pub")?]);
+    found_or_skipped(both())
+}
+
 /// A Chromium. A missing one is treated as in [`Tools::find`].
 pub fn chromium() -> Option<PathBuf> {
     let known = ["chromium", "chromium-browser", "google-chrome"];

@@ -257,7 +257,7 @@ pub fn event(event: ClientEvent) -> Hear {
         }
         ClientEvent::Unsubscribed { tag, .. } => Hear::Unsuback(tag.0),
         ClientEvent::Deliver(delivery) => delivered(&delivery),
-        ClientEvent::DeliverRelease { delivery } => Hear::Ack(PacketType::Pubrel, delivery.get(), 0),
+        ClientEvent::DeliverRelease { delivery, .. } => Hear::Ack(PacketType::Pubrel, delivery.get(), 0),
         ClientEvent::Consuming { .. }
         | ClientEvent::Cancelled { .. }
         | ClientEvent::Synced { .. }

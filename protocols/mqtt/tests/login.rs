@@ -254,3 +254,58 @@ fn bridges_are_recognised() {
     peer.event(&bytes);
     assert!(peer.connection.is_bridge());
 }
+
+#[test]
+fn connack_says_as_much_as_the_client_takes_and_lets_nobody_in_who_cannot_be_told_the_limits() {
+    let max = |bytes: u32| Property::MaximumPacketSize(bytes.try_into().unwrap());
+    // Receive Maximum and Maximum Packet Size have to be told; topic aliases are a favour.
+    for (bytes, aliases, written) in [(16, Some(2), 16), (15, None, 13), (13, None, 13)] {
+        let mut peer = Peer::new(limits());
+        peer.event(&connect(V5, max(bytes)));
+        let connack = peer.accept();
+        assert_eq!(connack.len(), written, "{bytes}");
+        let Packet::Connack(connack) = support::decode(V5, &connack) else { panic!() };
+        assert_eq!(
+            (connack.reason, connack.properties.topic_alias_maximum()),
+            (ReasonCode::Success, aliases)
+        );
+        assert_eq!(connack.properties.receive_maximum().map(|max| max.get()), Some(2));
+        let alias = Property::TopicAlias(tidegate_mqtt::TopicAlias::new(1).unwrap());
+        let aliased = support::publish(V5, tidegate_mqtt::Qos::AtMostOnce, "t", None, alias);
+        assert_eq!(peer.receive(&aliased).is_ok(), aliases.is_some(), "what was not granted is not taken");
+    }
+    for bytes in 1..13 {
+        let mut peer = Peer::new(limits());
+        let violation = peer.violation(&connect(V5, max(bytes)));
+        assert_eq!(violation, Violation::ClientPacketSize(bytes));
+        let bare: &[u8] = if bytes < 5 { &[] } else { &[0x20, 3, 0, 0x83, 0] };
+        assert_eq!(peer.rejected(&violation), bare, "{bytes}");
+    }
+}
+
+#[test]
+fn what_is_told_beside_the_limits_is_left_out_where_it_may_be() {
+    let properties =
+        (Property::MaximumPacketSize(40.try_into().unwrap()), Property::RequestResponseInformation(true));
+    let mut peer = Peer::new(limits());
+    peer.event(&connect(V5, properties));
+    let acceptance = Acceptance {
+        assigned_client_id: Some("auto"),
+        response_information: Some("a text that is longer than the client takes"),
+        user_properties: &[("k", "v")],
+        ..Acceptance::default()
+    };
+    let mut out = Vec::new();
+    peer.connection.accept(&mut out, &acceptance, 0).unwrap();
+    let Packet::Connack(connack) = support::decode(V5, &out) else { panic!() };
+    assert_eq!(connack.properties.assigned_client_identifier(), Some("auto"));
+    assert_eq!(connack.properties.response_information(), None);
+    let long =
+        Acceptance { assigned_client_id: Some("an identifier that is longer"), ..Acceptance::default() };
+    let mut peer = Peer::new(limits());
+    peer.event(&connect(V5, Property::MaximumPacketSize(20.try_into().unwrap())));
+    out.clear();
+    assert!(peer.connection.accept(&mut out, &long, 0).is_err() && out.is_empty());
+    let violation = peer.connection.too_small_a_client();
+    assert_eq!(peer.rejected(&violation), [0x20, 3, 0, 0x83, 0]);
+}

@@ -230,7 +230,8 @@ impl World {
         for _ in 0..count {
             match subscriber.inbox.pop_front() {
                 Some(ClientEvent::Deliver(delivery)) => subscriber.deliver(&delivery),
-                Some(ClientEvent::DeliverRelease { delivery }) => {
+                Some(ClientEvent::DeliverRelease { delivery, known }) => {
+                    assert!(known, "subscribers confirm what they were sent");
                     subscriber.unreleased.remove(&delivery);
                     subscriber.todo.push((delivery, Qos::AtMostOnce));
                 }

@@ -1,9 +1,10 @@
 use super::*;
 use crate::store::contract::Space;
 
-fn releases(rig: &mut Rig, conn: ConnId) -> Vec<u16> {
+/// The releases that were sent, and whether what they release was known.
+fn releases(rig: &mut Rig, conn: ConnId) -> Vec<(u16, bool)> {
     let release = |event| match event {
-        ClientEvent::DeliverRelease { delivery } => Some(delivery.get()),
+        ClientEvent::DeliverRelease { delivery, known } => Some((delivery.get(), known)),
         _ => None,
     };
     rig.heard(conn).into_iter().filter_map(release).collect()
@@ -102,7 +103,7 @@ fn a_release_leaves_after_the_receipt_is_durable_and_the_message_is_settled() {
     assert_eq!(rig.store.last_is_urgent(), Some(true));
     assert!(releases(&mut rig, conn).is_empty());
     rig.settle_store();
-    assert_eq!(releases(&mut rig, conn), [1]);
+    assert_eq!(releases(&mut rig, conn), [(1, true)]);
     completed(&mut rig, conn, 1);
     assert_eq!(rig.store.last_is_urgent(), Some(false));
     rig.settle_store();
@@ -147,7 +148,7 @@ fn a_resumed_session_hears_releases_first_then_repeated_messages_then_new_ones()
         let view: Vec<(u16, bool)> = heard
             .iter()
             .map(|event| match event {
-                ClientEvent::DeliverRelease { delivery } => (delivery.get(), true),
+                ClientEvent::DeliverRelease { delivery, known } => (delivery.get(), *known),
                 ClientEvent::Deliver(d) => {
                     assert!(d.duplicate && d.qos == Qos::ExactlyOnce);
                     (d.id.unwrap().get(), false)
@@ -190,7 +191,7 @@ fn a_repeated_or_unknown_receipt_is_answered_and_a_wrong_one_ends_the_connection
     received(&mut rig, conn, 1);
     received(&mut rig, conn, 1);
     received(&mut rig, conn, 77);
-    assert_eq!(releases(&mut rig, conn), [1, 1, 77]);
+    assert_eq!(releases(&mut rig, conn), [(1, true), (1, true), (77, false)]);
     completed(&mut rig, conn, 1);
     completed(&mut rig, conn, 1);
     received(&mut rig, conn, 2);
@@ -219,7 +220,7 @@ fn a_transient_session_runs_the_handshake_without_the_store() {
     assert_eq!(rig.payloads(conn), ["x"]);
     received(&mut rig, conn, 1);
     received(&mut rig, conn, 1);
-    assert_eq!(releases(&mut rig, conn), [1, 1]);
+    assert_eq!(releases(&mut rig, conn), [(1, true), (1, true)]);
     completed(&mut rig, conn, 1);
     rig.send(conn, ClientCommand::Release { tag: ReplyTag(1) });
     assert!(matches!(rig.heard(conn)[..], [ClientEvent::Released { known: true, .. }]));

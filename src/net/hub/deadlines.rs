@@ -69,6 +69,10 @@ impl Hub {
             self.finished.push(slot.id);
             return;
         }
+        if self.owes_login(key) {
+            return self.list_deadline(key, now.mono.plus_millis(BLOCKED_RECHECK_MILLIS));
+        }
+        let slot = &mut self.slots[key];
         if matches!(slot.peer, Peer::Stomp(_)) {
             return self.stomp_deadline(key, now);
         }

@@ -1,8 +1,9 @@
 //! Logins: from what a client presents to a session, or a refusal.
 //!
 //! What can be decided at once is. A password that must be hashed waits, with its connection request, for a job that the driver
-//! runs elsewhere ([`Hub::next_login_job`], [`Hub::login_done`]); the connection's time for logging in goes on meanwhile, and what
-//! the client sends behind its request is kept and not read further.
+//! runs elsewhere ([`Hub::next_login_job`], [`Hub::login_done`]); the connection's time for logging in stands still meanwhile: whoever
+//! is sent away because others are before it comes back at the end of the line. What the client sends behind its request is kept
+//! and not read further.
 //!
 //! Bounds: those of the [`Gate`], which knows how much each connection keeps.
 
@@ -15,7 +16,7 @@ use tracing::{debug, info};
 
 use super::Hub;
 use crate::access::gate::{Begin, Done, Job, Verdict, address_key};
-use crate::access::{AddressKey, Denied, Gate, Identity, Login, Method, Policy};
+use crate::access::{AddressKey, Denied, Gate, Identity, Login, Method, Policy, Users};
 use crate::broker::AccessRules;
 use crate::broker::api::{ClientEvent, ConnId, ConnectRequest, Refusal};
 use crate::limits::Limits;
@@ -111,6 +112,12 @@ impl Hub {
         self.finish_turn(now);
     }
 
+    /// The users whose passwords count now.
+    #[must_use]
+    pub fn users(&self) -> Option<Arc<Users>> {
+        self.logins.gate.policy().users.clone()
+    }
+
     fn still_counts(&self, conn: ConnId, identity: Option<&Identity>, old: &Policy, new: &Policy) -> bool {
         let origin = self.origin(conn);
         let stored =
@@ -184,6 +191,15 @@ impl Hub {
     #[must_use]
     pub fn logins_waiting(&self) -> usize {
         self.logins.waiting.len()
+    }
+
+    /// The client has said all that it has to say for its login: what it waits for is a hash, or the store.
+    pub(super) fn owes_login(&self, key: usize) -> bool {
+        let slot = &self.slots[key];
+        let id = slot.id;
+        let in_line =
+            || self.logins.waiting.contains_key(&id) && self.logins.gate.challenged_since(id.0).is_none();
+        !slot.peer.is_open() && (slot.attached || in_line())
     }
 
     fn decide_waiting(&mut self, id: ConnId, verdict: Verdict, now: Now) {

@@ -455,3 +455,50 @@ fn nothing_overtakes_a_message_that_is_refused_by_hanging_up() {
     assert_eq!(rig.hub.broker().stats().published, [0, 2, 0]);
     assert!(rig.take(publisher).is_empty(), "its connection was over before anything was durable");
 }
+
+/// One user, whose password is "secret", hashed in a way that costs nothing.
+fn guarded() -> Rig {
+    const ANN: &str = "ann:$6$JRBA7eItBZVURG4C$nBcGA9YR23i8ZKx9rfWk1js/CGdUgoY2t8Gv2tyLtY2Dmm/eZCG9FSBojNGci1xjtrxIXeluyryDEVdSpo7E5A==";
+    let mut rig = Rig::new(Limits::default());
+    let users = Some(std::sync::Arc::new(crate::access::Users::parse(ANN).unwrap()));
+    let policy = crate::access::Policy { users, ..crate::access::Policy::default() };
+    rig.hub.set_access(Access { policy, anonymous: vec![false], ..Access::default() }, rig.now());
+    rig
+}
+
+fn connect_as(client_id: &str, password: &str) -> Vec<u8> {
+    let head = [&text("MQTT")[..], &[4, 0xc2, 0, 0]].concat();
+    packet(0x10, &[head, text(client_id), text("ann"), text(password)].concat())
+}
+
+#[test]
+fn whoever_waits_for_a_hash_is_not_sent_away_for_being_late_and_whoever_says_nothing_is() {
+    let mut rig = guarded();
+    let stomp = rig.hub.open(Protocol::Stomp, Origin::plain(PeerAddress::Local), rig.now()).unwrap();
+    rig.receive(stomp, b"CONNECT\naccept-version:1.2\nhost:h\nlogin:ann\npasscode:secret\n\n\0");
+    let waiting: Vec<ConnId> = ["secret", "Secret", "secret"]
+        .iter()
+        .enumerate()
+        .map(|(n, password)| {
+            let id = rig.open();
+            rig.receive(id, &connect_as(&n.to_string(), password));
+            id
+        })
+        .collect();
+    let silent = rig.open();
+    for _ in 0..100 {
+        rig.pass(1_000);
+    }
+    assert!(rig.hub.take_finished().contains(&silent));
+    assert_eq!((rig.hub.traffic().login_timeouts, rig.hub.logins_waiting()), (1, 4));
+    while let Some(job) = rig.hub.next_login_job(rig.now()) {
+        rig.hub.login_done(job.run(0, &mut crate::access::password::HashMemory::default()), rig.now());
+        // What is decided waits for the store, which has its time too.
+        rig.pass(11_000);
+    }
+    rig.commit();
+    assert!(rig.take(stomp).starts_with(b"CONNECTED\n"));
+    let codes: Vec<Vec<u8>> = waiting.iter().map(|id| rig.take(*id)).collect();
+    assert_eq!(codes, [[0x20, 2, 0, 0], [0x20, 2, 0, 4], [0x20, 2, 0, 0]]);
+    assert_eq!(rig.hub.traffic().login_timeouts, 1);
+}

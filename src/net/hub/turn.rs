@@ -136,7 +136,15 @@ impl Hub {
         match encoded {
             Encoded::Done => {}
             Encoded::TooLarge(settle) => self.followups.extend(settle.map(|command| (id, command))),
-            Encoded::Unspeakable => return self.end_unasked(key, now),
+            Encoded::Unspeakable => {
+                if opens {
+                    // Whoever was not let in leaves no will.
+                    slot.attached = false;
+                    let goodbye = ClientCommand::Disconnect { with_will: false, expiry: None };
+                    self.broker.handle(id, goodbye, now);
+                }
+                return self.end_unasked(key, now);
+            }
         }
         if matches!(self.slots[key].peer, Peer::Stomp(_)) {
             self.gather_commands(key);

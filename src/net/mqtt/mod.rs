@@ -119,7 +119,12 @@ impl Adapter {
     /// cannot be said to this client.
     pub(super) fn authenticate(&mut self, message: &[u8], is_last: bool, answers: &mut Vec<u8>) -> bool {
         let reason = if is_last { ReasonCode::Success } else { ReasonCode::ContinueAuthentication };
-        self.connection.authenticate(answers, reason, Some(message)).is_ok()
+        let said = self.connection.authenticate(answers, reason, Some(message)).is_ok();
+        if !said {
+            let violation = self.connection.too_small_a_client();
+            self.connection.reject(answers, &violation);
+        }
+        said
     }
 }
 

@@ -32,14 +32,13 @@ impl Adapter {
             ClientEvent::Deliver(delivery) => return self.deliver(&delivery, now, outbox, pool, traffic),
             ClientEvent::Published { tag, qos, outcome } => return self.published(tag, qos, outcome, out),
             ClientEvent::Released { tag, known } => {
-                let reason = if known { ReasonCode::Success } else { ReasonCode::PacketIdentifierNotFound };
                 if let Some(id) = PacketId::new(tag.0) {
-                    self.connection.pubcomp(out, id, reason, ());
+                    self.connection.pubcomp(out, id, found(known), ());
                 }
                 Ok(())
             }
-            ClientEvent::DeliverRelease { delivery } => match PacketId::new(delivery.get()) {
-                Some(id) => self.connection.pubrel(out, id, ReasonCode::Success),
+            ClientEvent::DeliverRelease { delivery, known } => match PacketId::new(delivery.get()) {
+                Some(id) => self.connection.pubrel(out, id, found(known)),
                 None => Ok(()),
             },
             ClientEvent::Connected(connected) => self.connected(&connected, now, out),
@@ -68,7 +67,11 @@ impl Adapter {
         };
         match sent {
             // An answer that the client is too small for cannot be left out: the conversation is over.
-            Err(SendError::TooLarge { .. } | SendError::Encode(_)) => Encoded::Unspeakable,
+            Err(SendError::TooLarge { .. } | SendError::Encode(_)) => {
+                let violation = self.connection.too_small_a_client();
+                self.connection.reject(out, &violation);
+                Encoded::Unspeakable
+            }
             Ok(()) | Err(SendError::NotOpen) => Encoded::Done,
         }
     }
@@ -198,6 +201,11 @@ fn expiry_secs(expiry: SessionExpiry) -> u32 {
         SessionExpiry::After(seconds) => seconds,
         SessionExpiry::Never => u32::MAX,
     }
+}
+
+/// What an answer says about the identifier of the packet that it answers. Before MQTT 5.0 there is no room to say it.
+fn found(known: bool) -> ReasonCode {
+    if known { ReasonCode::Success } else { ReasonCode::PacketIdentifierNotFound }
 }
 
 fn suback_code(outcome: &SubscribeOutcome) -> ReasonCode {

@@ -50,7 +50,7 @@ impl Adapter {
             ClientEvent::Unsubscribed { tag, .. }
             | ClientEvent::Cancelled { tag, .. }
             | ClientEvent::Synced { tag } => self.answer(branch, tag, None, to),
-            ClientEvent::DeliverRelease { delivery } => {
+            ClientEvent::DeliverRelease { delivery, .. } => {
                 self.work.commands.push_back((branch, ClientCommand::Completed { delivery }));
             }
             ClientEvent::Close(CloseReason::TakenOver) if branch != 0 => {

@@ -126,6 +126,9 @@ pub enum Violation {
     /// The client is to choose an identifier of allowed length `[MQTT-3.1.3-8 of MQTT 3.1.1]`.
     #[error("the client identifier is not valid")]
     ClientIdentifier,
+    /// What the client must be told does not fit into its Maximum Packet Size `[MQTT-3.1.2-24]`.
+    #[error("packets of at most {0} bytes are too small for what the server has to say")]
+    ClientPacketSize(u32),
     /// More messages in flight than Receive Maximum allows `[MQTT-3.3.4-7]`.
     #[error("receive maximum exceeded")]
     ReceiveMaximum,
@@ -164,6 +167,7 @@ impl Violation {
         match self {
             Violation::Decode(error) => error.reason_code(),
             Violation::ClientIdentifier => ReasonCode::ClientIdentifierNotValid,
+            Violation::ClientPacketSize(_) => ReasonCode::ImplementationSpecificError,
             Violation::ReceiveMaximum => ReasonCode::ReceiveMaximumExceeded,
             Violation::TopicAlias(_) => ReasonCode::TopicAliasInvalid,
             Violation::AliasBytes => ReasonCode::QuotaExceeded,

@@ -3,7 +3,7 @@
 use super::event::{Event, Violation};
 use super::outbound::SendError;
 use super::{Connection, Phase};
-use crate::codec::{Frame, check_header, check_login_level, decode_body};
+use crate::codec::{Encode, Frame, check_header, check_login_level, decode_body};
 use crate::error::DecodeError;
 use crate::packet::{Auth, Connack, Connect, Packet};
 use crate::property::{Properties, Property, PropertyIter, PropertyList};
@@ -18,6 +18,14 @@ const V31_CLIENT_ID_CHARS_MAX: usize = 23;
 
 /// Most properties that [`Acceptance`] and the limits put into CONNACK, user properties aside.
 const CONNACK_PROPERTIES_MAX: usize = 16;
+
+/// How much CONNACK says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Detail {
+    Full,
+    /// Without what a client may go without: its absence promises nothing that the server does not keep.
+    Terse,
+}
 
 /// What CONNACK tells an accepted client, beside the limits of the connection, which it announces by itself:
 /// Receive Maximum, Maximum Packet Size, Topic Alias Maximum, and the authentication method. Before MQTT 5.0
@@ -91,8 +99,24 @@ impl Connection {
         };
         self.check_client_id(&connect)?;
         self.adopt(&connect);
+        if !self.has_room_for_connack() {
+            return Err(Violation::ClientPacketSize(self.client_packet_bytes_max));
+        }
         self.phase = Phase::Login;
         Ok(Event::Connect(connect))
+    }
+
+    /// Whether the client takes the smallest CONNACK that lets it in. A client that does not is turned away before
+    /// anything is done for it: a session that another connection has must not suffer.
+    fn has_room_for_connack(&self) -> bool {
+        if self.client_packet_bytes_max == u32::MAX {
+            return true;
+        }
+        let acceptance = Acceptance::default();
+        let properties = self.announced(&acceptance, Detail::Terse);
+        let (session_present, reason) = (false, ReasonCode::Success);
+        let connack = Connack { session_present, reason, properties: properties.as_slice() };
+        connack.packet_len(self.version).is_ok_and(|bytes| self.check_size(bytes).is_ok())
     }
 
     /// `[MQTT-3.1.3-7 of MQTT 3.1.1]`, and MQTT 3.1, "CONNECT", where an empty identifier is not known.
@@ -124,7 +148,8 @@ impl Connection {
         }
     }
 
-    /// Writes CONNACK and lets the client in.
+    /// Writes CONNACK and lets the client in. Where it does not fit into the client's packets, user properties, response
+    /// information and topic aliases are left out.
     ///
     /// # Errors
     /// [`SendError`]; nothing is written and the client is not let in then.
@@ -137,18 +162,9 @@ impl Connection {
         if self.phase != Phase::Login {
             return Err(SendError::NotOpen);
         }
-        let users = acceptance.user_properties;
-        let users = PropertyIter(users.iter().map(|&pair| Property::UserProperty(pair)));
-        let session_present = acceptance.session_present;
-        {
-            let listed = self.announced(acceptance);
-            let properties = listed.as_slice();
-            let reason = ReasonCode::Success;
-            self.send_diagnosed(out, &users, |users| Connack {
-                session_present,
-                reason,
-                properties: (properties, users),
-            })?;
+        if self.write_acceptance(out, acceptance, Detail::Full).is_err() {
+            self.write_acceptance(out, acceptance, Detail::Terse)?;
+            self.limits.inbound_aliases_max = 0;
         }
         if let Some(seconds) = acceptance.server_keep_alive.filter(|_| self.version.is_v5()) {
             self.keep_alive_ms = supervision_ms(seconds);
@@ -159,10 +175,28 @@ impl Connection {
         Ok(())
     }
 
+    fn write_acceptance(
+        &self,
+        out: &mut Vec<u8>,
+        acceptance: &Acceptance<'_>,
+        detail: Detail,
+    ) -> Result<(), SendError> {
+        let users = acceptance.user_properties;
+        let users = PropertyIter(users.iter().map(|&pair| Property::UserProperty(pair)));
+        let listed = self.announced(acceptance, detail);
+        let (session_present, reason) = (acceptance.session_present, ReasonCode::Success);
+        self.send_diagnosed(out, &users, |users| Connack {
+            session_present,
+            reason,
+            properties: (listed.as_slice(), users),
+        })
+    }
+
     /// The properties of CONNACK that differ from what their absence says (MQTT 5.0, 3.2.2.3).
     fn announced<'p>(
         &'p self,
         acceptance: &Acceptance<'p>,
+        detail: Detail,
     ) -> heapless::Vec<Property<'p>, CONNACK_PROPERTIES_MAX> {
         let limits = &self.limits;
         let receive_maximum = NonZeroU16::new(limits.inflight_publishes_max.max(1));
@@ -170,7 +204,9 @@ impl Connection {
         let largest = VARIABLE_BYTE_INTEGER_MAX + 5;
         let off = |available: bool, property| (!available).then_some(property);
         let max_qos = acceptance.maximum_qos;
-        let response = acceptance.response_information.filter(|_| self.response_information);
+        let full = detail == Detail::Full;
+        let response = acceptance.response_information.filter(|_| full && self.response_information);
+        let aliases = full && limits.inbound_aliases_max > 0;
         [
             acceptance.session_expiry.map(Property::SessionExpiryInterval),
             receive_maximum.filter(|max| max.get() < u16::MAX).map(Property::ReceiveMaximum),
@@ -178,7 +214,7 @@ impl Connection {
             off(acceptance.retain_available, Property::RetainAvailable(false)),
             packet_bytes.filter(|max| max.get() < largest).map(Property::MaximumPacketSize),
             acceptance.assigned_client_id.map(Property::AssignedClientIdentifier),
-            off(limits.inbound_aliases_max == 0, Property::TopicAliasMaximum(limits.inbound_aliases_max)),
+            off(!aliases, Property::TopicAliasMaximum(limits.inbound_aliases_max)),
             off(acceptance.wildcard_subscriptions, Property::WildcardSubscriptionAvailable(false)),
             off(acceptance.subscription_identifiers, Property::SubscriptionIdentifierAvailable(false)),
             off(acceptance.shared_subscriptions, Property::SharedSubscriptionAvailable(false)),

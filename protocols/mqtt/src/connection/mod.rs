@@ -227,6 +227,11 @@ impl Connection {
         self.problem_information
     }
 
+    /// The end of a conversation in which something that must be said does not fit into the client's packets.
+    pub fn too_small_a_client(&self) -> Violation {
+        Violation::ClientPacketSize(self.client_packet_bytes_max)
+    }
+
     /// Inbound messages that count against the client's quota now.
     pub fn inbound_in_flight(&self) -> u16 {
         self.inbound.in_flight()

@@ -87,7 +87,8 @@ impl Connection {
         due
     }
 
-    /// Writes PUBREL for a message of the server `[MQTT-4.3.3-4]`.
+    /// Writes PUBREL for a message of the server `[MQTT-4.3.3-4]`. The answer to a PUBREC whose identifier is
+    /// not known has `PacketIdentifierNotFound` for its reason (MQTT 5.0, 3.6.2.1).
     ///
     /// # Errors
     /// [`SendError::NotOpen`].

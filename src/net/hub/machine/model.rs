@@ -271,21 +271,22 @@ impl Model {
             (PUBREC, Some(2), _) => {
                 let entry = session.queue.remove(sent.expect("it was found"));
                 session.completing.push((entry.place, id));
-                self.release_again(who, id);
+                self.release_delivery(who, id, true);
             }
             (PUBCOMP, _, Some(at)) => {
                 session.completing.remove(at);
             }
             (PUBREC, None, _) if code >= 0x80 => {}
-            (PUBREC, None, _) if !parked => self.release_again(who, id),
+            (PUBREC, None, _) if !parked => self.release_delivery(who, id, completing.is_some()),
             (PUBACK, None, None) | (PUBCOMP | PUBREC, None, _) => {}
             _ => return self.violation(who),
         }
         self.pump(who);
     }
 
-    fn release_again(&mut self, who: Who, id: u16) {
-        self.expected.entry(who).or_default().deliveries.push(Seen::Ack { kind: PUBREL, id, code: 0 });
+    fn release_delivery(&mut self, who: Who, id: u16, known: bool) {
+        let code = if known || self.version(who) != 5 { 0 } else { 0x92 };
+        self.expected.entry(who).or_default().deliveries.push(Seen::Ack { kind: PUBREL, id, code });
     }
 
     fn release(&mut self, who: Who, id: u16) {
