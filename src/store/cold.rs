@@ -298,7 +298,9 @@ impl Cold {
         let mut guard = self.database.write().unwrap_or_else(PoisonError::into_inner);
         match guard.take().map(|database| database.close().map_err(redb_error("close"))) {
             Some(Err(error)) if error.is_no_space() => {
-                tracing::warn!("the disk is full: the store is left as a kill would leave it, and loses nothing");
+                tracing::warn!(
+                    "the disk is full: the store is left as a kill would leave it, and loses nothing"
+                );
                 Ok(())
             }
             closed => closed.unwrap_or(Ok(())),
