@@ -47,7 +47,7 @@ in files only. TIDEGATE_LOG sets the log level: info, debug, or directives such 
 
 Exit codes: 0 success, 1 failure, 2 wrong command line or configuration.";
 
-/// A durable MQTT broker for edge gateways: stores, spills and forwards to a datacenter broker.
+/// A durable MQTT and STOMP broker for edge gateways: stores, spills and forwards to a datacenter broker.
 #[derive(Debug, Parser)]
 #[command(name = "tidegate", version, after_help = EXAMPLES, arg_required_else_help = true)]
 struct Cli {

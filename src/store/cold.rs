@@ -289,15 +289,21 @@ impl Cold {
         tx.commit().map_err(redb_error("commit"))
     }
 
-    /// Closes the database cleanly.
+    /// Closes the database cleanly. Where the disk is too full for what redb notes down on closing, nothing is lost: it is left
+    /// as a kill would leave it, with its last commit, and the next start looks after it.
     ///
     /// # Errors
-    /// As redb says.
+    /// As redb says, but for a full disk.
     pub fn close(&self) -> Result<(), StoreError> {
         let mut guard = self.database.write().unwrap_or_else(PoisonError::into_inner);
-        match guard.take() {
-            Some(database) => database.close().map_err(redb_error("close")),
-            None => Ok(()),
+        match guard.take().map(|database| database.close().map_err(redb_error("close"))) {
+            Some(Err(error)) if error.is_no_space() => {
+                tracing::warn!(
+                    "the disk is full: the store is left as a kill would leave it, and loses nothing"
+                );
+                Ok(())
+            }
+            closed => closed.unwrap_or(Ok(())),
         }
     }
 }
