@@ -10,11 +10,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tracing::{Event, Level, Subscriber};
 use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::format::{Compact, Format, Writer};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, Layer, Registry, layer::SubscriberExt, reload};
+use tracing_subscriber::{Layer, Registry, layer::SubscriberExt, reload};
 
 use crate::settings::{LogFormat, LogSettings};
 
@@ -51,7 +52,7 @@ pub struct LogGuard {
 /// Changes what is logged while the process runs.
 #[derive(Clone)]
 pub struct LevelSwitch {
-    handle: Option<reload::Handle<EnvFilter, Registry>>,
+    handle: Option<reload::Handle<Targets, Registry>>,
     /// [`LEVEL_VARIABLE`], which wins over the configuration.
     variable: Option<String>,
 }
@@ -59,7 +60,7 @@ pub struct LevelSwitch {
 /// Directives that were checked.
 #[derive(Debug)]
 pub struct Directives {
-    filter: EnvFilter,
+    filter: Targets,
     directives: String,
 }
 
@@ -137,8 +138,8 @@ pub fn start(
     Ok(guard)
 }
 
-fn filter(place: &'static str, directives: &str) -> Result<EnvFilter, LogError> {
-    EnvFilter::try_new(directives).map_err(|error| LogError::BadLevel {
+fn filter(place: &'static str, directives: &str) -> Result<Targets, LogError> {
+    LogSettings::directives(directives).map_err(|error| LogError::BadLevel {
         place,
         directives: directives.to_owned(),
         reason: error.to_string(),
@@ -262,6 +263,17 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn directives_name_levels_for_all_and_for_parts() {
+        let filter = LogSettings::directives("info, tidegate::bridge=debug,, tidegate::store = warn")
+            .unwrap_or_default();
+        let shown = |target: &str, level| filter.would_enable(target, &level);
+        assert!(shown("tidegate::driver", Level::INFO) && !shown("tidegate::driver", Level::DEBUG));
+        assert!(shown("tidegate::bridge::link", Level::DEBUG));
+        assert!(LogSettings::directives("tidegate=loud").is_err());
+        assert!(!LogSettings::directives("off").unwrap().would_enable("tidegate", &Level::ERROR));
     }
 
     fn logged(format: LogFormat, gate: Option<Receiver<()>>, log: impl FnOnce()) -> String {

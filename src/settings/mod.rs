@@ -22,6 +22,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tracing_subscriber::filter::{ParseError, Targets};
+
 use crate::admin::AdminOptions;
 use crate::bridge::LinkConfig;
 use crate::limits::Limits;
@@ -68,10 +70,21 @@ pub enum LogFormat {
 /// What is logged, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogSettings {
-    /// Directives of tracing's `EnvFilter`, such as `info` or `info,tidegate::bridge=debug`.
+    /// Directives of tracing's `Targets`, such as `info` or `info,tidegate::bridge=debug`.
     pub level: String,
     /// Shape of the lines.
     pub format: LogFormat,
+}
+
+impl LogSettings {
+    /// What directives let through; blanks around them and empty ones mean nothing.
+    ///
+    /// # Errors
+    /// When one is no level, and no target with a level.
+    pub fn directives(text: &str) -> Result<Targets, ParseError> {
+        let directives: Vec<&str> = text.split(',').map(str::trim).filter(|one| !one.is_empty()).collect();
+        directives.join(",").parse()
+    }
 }
 
 /// A checked configuration.

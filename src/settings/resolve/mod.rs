@@ -223,7 +223,7 @@ fn http_addr(text: &str, check: &Check<'_>) -> Result<SocketAddr, SettingsError>
 }
 
 fn log(raw: &RawLog, check: &Check<'_>) -> Result<LogSettings, SettingsError> {
-    if let Err(error) = tracing_subscriber::EnvFilter::try_new(&raw.level) {
+    if let Err(error) = LogSettings::directives(&raw.level) {
         return check.fail("log.level", format!("expected a level such as \"info\" or directives: {error}"));
     }
     let format = match raw.format {
