@@ -267,8 +267,7 @@ mod tests {
 
     #[test]
     fn directives_name_levels_for_all_and_for_parts() {
-        let filter = LogSettings::directives("info, tidegate::bridge=debug,, tidegate::store = warn")
-            .unwrap_or_default();
+        let filter = LogSettings::directives("info, tidegate::bridge=debug,, tidegate::store=warn").unwrap();
         let shown = |target: &str, level| filter.would_enable(target, &level);
         assert!(shown("tidegate::driver", Level::INFO) && !shown("tidegate::driver", Level::DEBUG));
         assert!(shown("tidegate::bridge::link", Level::DEBUG));

@@ -1,5 +1,6 @@
 //! The files as Mosquitto reads them: lines, included folders, and which listener or bridge a line belongs to.
 
+use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -125,7 +126,7 @@ const REPEATED: [&str; 7] =
 /// When a file or folder cannot be read.
 pub fn read(main: &Path, files: &dyn Files, report: &mut Report) -> Result<Source, ImportError> {
     let mut source = Source::default();
-    let mut reader = Reader { main, files, report, lines: 0 };
+    let mut reader = Reader { main, files, report, lines: 0, read: BTreeSet::new() };
     reader.file(main, &mut source, true)?;
     source.close_default(report);
     Ok(source)
@@ -136,6 +137,8 @@ struct Reader<'a> {
     files: &'a dyn Files,
     report: &'a mut Report,
     lines: usize,
+    /// Files that were read; none is read twice, whatever includes it.
+    read: BTreeSet<PathBuf>,
 }
 
 /// What the lines of one file belong to; the next file starts anew.
@@ -148,6 +151,7 @@ struct Current {
 impl Reader<'_> {
     fn file(&mut self, path: &Path, source: &mut Source, is_main: bool) -> Result<(), ImportError> {
         let name = path.display().to_string();
+        self.read.insert(path.to_owned());
         let text = self.files.read(path).map_err(|what| ImportError { place: name.clone(), what })?;
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
         let mut current = Current::default();
@@ -223,15 +227,18 @@ impl Reader<'_> {
             place: format!("{place}: include_dir"),
             what: format!("{}: {what}", folder.display()),
         })?;
-        let included = in_order(names);
-        self.report.carried(
-            line.id,
-            match included.len() {
-                0 => format!("{} holds no file that ends in .conf", folder.display()),
-                1 => "one file was read".into(),
-                count => format!("{count} files were read"),
-            },
-        );
+        let (again, included): (Vec<_>, Vec<_>) =
+            in_order(names).into_iter().partition(|path| self.read.contains(path));
+        let mut text = match included.len() {
+            0 if again.is_empty() => format!("{} holds no file that ends in .conf", folder.display()),
+            0 => "no file was read".into(),
+            1 => "one file was read".into(),
+            count => format!("{count} files were read"),
+        };
+        for path in again {
+            text += &format!("; {} was read before, and is not read a second time", path.display());
+        }
+        self.report.carried(line.id, text);
         for path in included {
             self.file(&path, source, false)?;
         }

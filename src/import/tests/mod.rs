@@ -105,6 +105,18 @@ pub(super) fn assert_each_line_is_reported(files: &Memory, import: &Import) {
 }
 
 #[test]
+fn a_file_that_is_included_twice_or_by_itself_is_read_once() {
+    let files = Memory::new("include_dir .\ninclude_dir conf.d\ninclude_dir ./conf.d\n")
+        .file("conf.d/a.conf", "max_keepalive 60\n");
+    let import = files.import(Target::Folder).unwrap();
+    assert_each_line_is_reported(&files, &import);
+    let said: Vec<_> = import.report.findings().iter().map(|finding| finding.text.as_str()).collect();
+    assert!(said[0].contains("mosquitto.conf was read before"), "{}", import.report);
+    assert_eq!(said[1], "one file was read", "{}", import.report);
+    assert!(said[3].contains("a.conf was read before"), "{}", import.report);
+}
+
+#[test]
 fn a_file_that_cannot_be_read_is_an_error_with_its_place() {
     let error = Memory::default().import(Target::Text).unwrap_err();
     assert_eq!(error.to_string(), "/etc/mosquitto/mosquitto.conf: there is no such file");
