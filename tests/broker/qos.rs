@@ -225,6 +225,23 @@ fn a_release_of_an_unknown_message_is_answered() {
 }
 
 #[test]
+fn a_release_that_is_repeated_after_a_reconnect_is_no_error() {
+    for_all_versions(|version| {
+        let mut gateway = Gateway::start();
+        let login = Login::persistent(version, "publisher");
+        let mut publisher = login.open(gateway.address()).unwrap();
+        publisher.publish(&Message { id: 7, ..Message::new("a/b", "once", 2) }).unwrap();
+        // As if PUBCOMP had been lost, with the connection or with the process.
+        let mut publisher = login.open(gateway.address()).unwrap();
+        assert_eq!(publisher.release(7).unwrap(), 0);
+        gateway.kill();
+        gateway.restart();
+        let mut publisher = login.open(gateway.address()).unwrap();
+        assert_eq!(publisher.release(7).unwrap(), 0);
+    });
+}
+
+#[test]
 fn a_receipt_of_an_unknown_message_is_answered_and_a_repeated_one_like_the_first() {
     for_all_versions(|version| {
         let gateway = Gateway::start();

@@ -170,6 +170,7 @@ impl Connection {
             self.keep_alive_ms = supervision_ms(seconds);
         }
         self.phase = Phase::Open;
+        self.resumed = acceptance.session_present;
         self.since_ms = now;
         self.blocked = false;
         Ok(())

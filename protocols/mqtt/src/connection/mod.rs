@@ -74,6 +74,8 @@ pub struct Connection {
     response_information: bool,
     /// CONNECT left the session expiry interval at 0 (MQTT 5.0, 3.14.2.2.2).
     session_ends_with_connection: bool,
+    /// The client goes on with a session that was there.
+    resumed: bool,
     /// The opening of the connection until it is accepted, the last sign of life from then on.
     since_ms: u64,
     /// 1.5 times the keep alive; 0 switches supervision off.
@@ -108,6 +110,7 @@ impl Connection {
             problem_information: false,
             response_information: false,
             session_ends_with_connection: false,
+            resumed: false,
             since_ms: now,
             keep_alive_ms: 0,
             partial_bytes: 0,

@@ -71,7 +71,9 @@ impl Connection {
     }
 
     /// Writes PUBCOMP and gives the quota back. With `PacketIdentifierNotFound` it is written for any
-    /// identifier, otherwise like [`Connection::puback`].
+    /// identifier, otherwise like [`Connection::puback`]. To a client that goes on with a session it then says `Success`: it may
+    /// release once more what was completed before its connection was lost, which is no error (MQTT 5.0, 3.7.2.1), but clients
+    /// take the other code for one, and publish again.
     pub fn pubcomp(
         &mut self,
         out: &mut Vec<u8>,
@@ -82,6 +84,7 @@ impl Connection {
         let unknown = reason == ReasonCode::PacketIdentifierNotFound;
         let due = self.phase == Phase::Open && (self.inbound.complete(id) || unknown);
         if due {
+            let reason = if unknown && self.resumed { ReasonCode::Success } else { reason };
             self.write_ack(out, PacketType::Pubcomp, id, reason, diagnostics);
         }
         due

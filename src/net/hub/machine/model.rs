@@ -48,6 +48,7 @@ struct Session {
 #[derive(Debug)]
 struct Connection {
     version: u8,
+    resumed: bool,
     window: usize,
     /// Its unfinished messages that count against its quota.
     counted: BTreeSet<u16>,
@@ -152,8 +153,13 @@ impl Model {
         let window = named.min(INFLIGHT_MAX);
         let mut completing = session.completing.clone();
         completing.sort_unstable();
-        let connection =
-            Connection { version: login.version, window, counted: BTreeSet::new(), will: login.will.clone() };
+        let connection = Connection {
+            version: login.version,
+            resumed: present,
+            window,
+            counted: BTreeSet::new(),
+            will: login.will.clone(),
+        };
         self.connections.insert(who, connection);
         // Before MQTT 3.1.1 nothing tells whether a session is there.
         self.answer(who, Seen::Connack { present: present && login.version > 3, code: 0 });
@@ -293,7 +299,7 @@ impl Model {
         let known = self.sessions.get_mut(&who).expect("it is connected").inbound.remove(&id);
         let connection = self.connections.get_mut(&who).expect("it is connected");
         connection.counted.remove(&id);
-        let code = if known || connection.version != 5 { 0 } else { 0x92 };
+        let code = if known || connection.resumed || connection.version != 5 { 0 } else { 0x92 };
         self.answer(who, Seen::Ack { kind: PUBCOMP, id, code });
     }
 
