@@ -58,6 +58,8 @@ pub struct Job {
     seen: BTreeSet<usize>,
     /// Those of them where it was seen without a mark: the first time that it was handed out there.
     seen_plain: BTreeSet<usize>,
+    /// Who has seen it last; nothing is known of an MQTT client.
+    seen_by: Option<ConnId>,
     /// The connection that it is under way on.
     holder: Option<ConnId>,
     /// The process in which its delivery settled it.
@@ -106,6 +108,7 @@ impl Job {
     /// A consumer has it before its eyes.
     fn note_seen(&mut self, handed: &Handed) {
         self.seen.insert(handed.queue);
+        self.seen_by = Some(handed.conn);
         if !handed.redelivered {
             self.seen_plain.insert(handed.queue);
         }
@@ -157,6 +160,7 @@ impl Book {
             places: std::iter::once(queue).chain(QUEUES[queue].dead_letters).collect(),
             seen: BTreeSet::new(),
             seen_plain: BTreeSet::new(),
+            seen_by: None,
             holder: None,
             settled_in: None,
             moved: false,
@@ -229,8 +233,12 @@ impl Book {
         if seen.contains(&handed.queue) && !handed.redelivered {
             return bad("again without saying so");
         }
-        if !lives_on && (elsewhere || self.gone(&job) == Sure::Yes) {
-            self.job_mut(handed.job).note_seen(handed);
+        let is_last = job.seen_by == Some(handed.conn);
+        if !lives_on && !is_last && (elsewhere || self.gone(&job) == Sure::Yes) {
+            let job = self.job_mut(handed.job);
+            let last = job.seen_by;
+            job.note_seen(handed);
+            job.seen_by = last;
             return Ok(());
         }
         if self.gone(&job) == Sure::Yes {
@@ -276,7 +284,7 @@ impl Book {
         let job = self.job_mut(number);
         // It acknowledges at some time, and nobody tells it when that is durable.
         job.gone = Sure::Maybe;
-        (job.holder, job.once) = (None, qos == 2);
+        (job.holder, job.seen_by, job.once) = (None, None, qos == 2);
         Ok(())
     }
 

@@ -13,7 +13,7 @@ const STARTS: usize = 3;
 /// From `exec` to the notice that all listeners listen, as the median.
 const START_MAX: Duration = Duration::from_millis(100);
 /// All that is resident; most of it are pages of the program and its libraries, as far as the system happens to have them mapped.
-const RSS_MAX: u64 = 11 << 20;
+const RSS_MAX: u64 = 10 << 20;
 /// The part that is the process's own and cannot be taken back.
 const PRIVATE_MAX: u64 = 2 << 20;
 /// Sockets that listen: eight for clients, and the admin interface's two.

@@ -40,14 +40,8 @@ fn a162_the_server_beats_as_often_as_the_client_wants() {
     let connected = client.connected();
     let offered: u32 = connected.header("heart-beat").split(',').next().unwrap().parse().unwrap();
     assert!(offered > 0);
-    // A busy machine lets either process wait: that no window is silent is judged in one of several, what is sent in each.
-    // That the gateway itself is never late is shown with a clock of the test's own, in the tests of the protocol.
-    let silent = (0..4).find_map(|_| {
-        let (longest, plain) = listen(&mut client, Duration::from_secs(5));
-        assert!(plain, "something beside line feeds came");
-        (longest < Duration::from_millis(1_000)).then_some(longest)
-    });
-    assert!(silent.is_some(), "a second without a beat each time");
+    let (longest, plain) = listen(&mut client, Duration::from_secs(5));
+    assert!(longest < Duration::from_millis(1_000) && plain, "{longest:?}");
 }
 
 #[test]

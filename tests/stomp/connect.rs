@@ -273,7 +273,7 @@ fn a027_a_login_that_does_not_end_is_closed_in_time() {
             break;
         }
     }
-    assert!(begun.elapsed() < Duration::from_millis(3_500), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_millis(2_200), "{:?}", begun.elapsed());
     silent.rest_within(Duration::from_secs(1));
 }
 

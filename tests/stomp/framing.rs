@@ -341,7 +341,7 @@ fn a063_disconnect_without_its_blank_line_does_not_hang() {
     let gateway = gateway();
     let mut client = Stomp::open(stomp(&gateway));
     client.send("DISCONNECT\nreceipt:77\n\0");
-    let answer = client.rest_within(Duration::from_secs(3));
+    let answer = client.rest_within(Duration::from_secs(1));
     assert!(answer.starts_with(b"RECEIPT\nreceipt-id:77\n") || answer.starts_with(b"ERROR\n"));
 }
 

@@ -52,7 +52,10 @@ fn the_server_is_never_silent_for_longer_than_agreed() {
         let written = run(&mut peer, 30_000).unwrap();
         let mut last = 0;
         for at in written.iter().chain([&30_000]) {
-            assert!(at - last <= interval, "silent from {last} to {at}");
+            assert!(
+                at - last <= interval.div_ceil(4) * 2,
+                "silent from {last} to {at}: over half of what is agreed"
+            );
             last = *at;
         }
         assert!(written.len() as u64 <= 2 * 30_000 / interval, "{} beats", written.len());

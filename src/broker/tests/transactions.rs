@@ -257,8 +257,8 @@ fn a_transaction_that_only_passing_sessions_want_needs_no_batch() {
     }
 }
 
-/// A subscriber, and a publisher whose transaction with a QoS 0 message is committed and not durable.
-fn light_commit() -> (Rig, ConnId, ConnId) {
+/// A subscriber, and a publisher with a QoS 0 message in an open transaction.
+fn light_transaction() -> (Rig, ConnId, ConnId) {
     let mut rig = Rig::new();
     let (subscriber, publisher) = (rig.transient("s"), rig.transient("p"));
     rig.subscribe(subscriber, "t", Qos::AtLeastOnce);
@@ -266,6 +266,12 @@ fn light_commit() -> (Rig, ConnId, ConnId) {
     rig.begin(publisher, T);
     let message = rig.message("t", "1", Qos::AtMostOnce, false);
     rig.act(publisher, T, TransactionAction::Publish(message));
+    (rig, subscriber, publisher)
+}
+
+/// A subscriber, and a publisher whose transaction with a QoS 0 message is committed and not durable.
+fn light_commit() -> (Rig, ConnId, ConnId) {
+    let (mut rig, subscriber, publisher) = light_transaction();
     rig.act_publish(publisher, T, QUEUE, "durable");
     rig.auto = false;
     rig.send(publisher, ClientCommand::Commit { tag: ReplyTag(9), transaction: T });
@@ -306,13 +312,7 @@ fn a_qos_0_message_of_a_client_that_cannot_wait_leaves_behind_the_commit() {
 
 #[test]
 fn nobody_waits_behind_a_commit_that_writes_nothing() {
-    let mut rig = Rig::new();
-    let (subscriber, publisher) = (rig.transient("s"), rig.transient("p"));
-    rig.subscribe(subscriber, "t", Qos::AtLeastOnce);
-    rig.heard(subscriber);
-    rig.begin(publisher, T);
-    let message = rig.message("t", "1", Qos::AtMostOnce, false);
-    rig.act(publisher, T, TransactionAction::Publish(message));
+    let (mut rig, subscriber, publisher) = light_transaction();
     rig.auto = false;
     rig.send(publisher, ClientCommand::Commit { tag: ReplyTag(9), transaction: T });
     let next = light(&rig, "2");
@@ -323,13 +323,7 @@ fn nobody_waits_behind_a_commit_that_writes_nothing() {
 
 #[test]
 fn who_decides_a_prepared_transaction_does_not_overtake_it_either() {
-    let mut rig = Rig::new();
-    let (subscriber, publisher) = (rig.transient("s"), rig.transient("p"));
-    rig.subscribe(subscriber, "t", Qos::AtLeastOnce);
-    rig.heard(subscriber);
-    rig.begin(publisher, T);
-    let message = rig.message("t", "1", Qos::AtMostOnce, false);
-    rig.act(publisher, T, TransactionAction::Publish(message));
+    let (mut rig, subscriber, publisher) = light_transaction();
     let prepare = ClientCommand::Prepare { tag: ReplyTag(2), transaction: T, xid: "x".into() };
     assert_eq!(rig.transact(publisher, prepare), TransactOutcome::Done);
     rig.auto = false;

@@ -87,11 +87,11 @@ impl Connection {
 
     /// Each direction has the slower of the two wishes (STOMP 1.1, "Heart-beating"). The client may be late, by
     /// the tolerance; the server is early, because its beats may wait for a timer and for the network: it looks
-    /// three times per interval whether it has written, so that silence lasts two thirds of one at most.
+    /// four times per interval whether it has written, so that silence lasts half of one at most.
     fn agree_on_heart_beats(&mut self, now: u64) {
         let (server, client) = (self.settings.options.heart_beat, self.client_heart_beat);
         let out_ms = server.interval_to(client);
-        self.beat_ms = if out_ms == 0 { 0 } else { (out_ms / 3).max(BEAT_MS_MIN) };
+        self.beat_ms = if out_ms == 0 { 0 } else { out_ms.div_ceil(4).max(BEAT_MS_MIN) };
         let in_ms = u64::from(client.interval_to(server));
         let late = in_ms.saturating_mul(u64::from(self.settings.options.tolerance_percent)) / 100;
         let late = late.max(u64::from(self.settings.options.tolerance_ms_min));
