@@ -46,7 +46,7 @@ fn without_a_wish_there_are_no_beats_and_nobody_is_supervised() {
 fn the_server_is_never_silent_for_longer_than_agreed() {
     // A162
     for (server, client, interval) in
-        [(1000, 1000, 1000), (10, 1000, 1000), (1000, 100, 1000), (10, 300, 300), (10, 30, 30)]
+        [(1000, 1000, 1000_u64), (10, 1000, 1000), (1000, 100, 1000), (10, 300, 300), (10, 30, 30)]
     {
         let mut peer = agreed((server, 0), &format!("heart-beat:0,{client}\n"));
         let written = run(&mut peer, 30_000).unwrap();
