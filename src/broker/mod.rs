@@ -306,6 +306,7 @@ impl Broker {
     }
 
     /// Acknowledgements are held: [`next_deadline`](Self::next_deadline) tells until when.
+    #[cfg(test)]
     #[must_use]
     pub fn holds_batch(&self) -> bool {
         self.batch.deadline().is_some()

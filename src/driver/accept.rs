@@ -107,7 +107,7 @@ fn admit(shell: &Rc<Shell>, stream: Stream, protocol: Protocol, origin: Origin, 
         debug!(%from, "connection refused: connections_max is reached");
         return;
     };
-    shell.tick.notify_one();
+    shell.watch_deadlines(&shell.hub.borrow());
     let (read, half) = stream.split();
     let Incoming { layers, early, pass } = incoming;
     let io = PeerIo::Socket {

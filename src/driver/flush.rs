@@ -4,7 +4,6 @@ use std::io::ErrorKind;
 use std::net::Shutdown;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
 use tracing::{error, warn};
@@ -19,8 +18,8 @@ use crate::store::contract::StoreEvent;
 
 /// Rounds without a pause before other tasks get their turn.
 const ROUNDS_MAX: usize = 4;
-/// Longest sleep of the timer task; deadlines that come up meanwhile are at most this late.
-const TICK_MAX: Duration = Duration::from_secs(1);
+/// Longest sleep of the timers, in milliseconds: so often they see whether the store is behind.
+const TICK_MILLIS_MAX: u64 = 1_000;
 
 /// Flushes whenever somebody asks for it. Since the request is queued behind every socket that is ready, one flush serves
 /// them all.
@@ -65,9 +64,7 @@ fn round(shell: &Rc<Shell>) {
     if hub.has_login_jobs() {
         shell.logins.notify_one();
     }
-    if hub.broker().holds_batch() || hub.next_deadline().is_some_and(|at| at <= now.mono) {
-        shell.tick.notify_one();
-    }
+    shell.watch_deadlines(&hub);
 }
 
 fn write(shell: &Rc<Shell>, hub: &mut Hub, id: ConnId) {
@@ -181,10 +178,10 @@ async fn wait_writable(shell: Rc<Shell>, id: ConnId, peer: Rc<PeerIo>) {
 /// Calls the hub when its next deadline has come.
 pub async fn timers(shell: Rc<Shell>) {
     loop {
-        let next = shell.hub.borrow().next_deadline().map(|at| shell.instant(at));
-        let latest = tokio::time::Instant::now() + TICK_MAX;
-        let until = next.map_or(latest, |at| at.min(latest));
-        let _ = tokio::time::timeout_at(until, shell.tick.notified()).await;
+        let latest = shell.now().mono.plus_millis(TICK_MILLIS_MAX);
+        let until = shell.hub.borrow().next_deadline().map_or(latest, |at| at.min(latest));
+        shell.asleep_until.set(until);
+        let _ = tokio::time::timeout_at(shell.instant(until), shell.tick.notified()).await;
         serve_deadlines(&shell);
         // What is left over must not be served before what this round has made is written.
         tokio::task::yield_now().await;

@@ -55,7 +55,6 @@ pub async fn serve(shell: Rc<Shell>) {
             let done = check(&mut worker, job).await;
             let now = shell.now();
             shell.hub.borrow_mut().login_done(done, now);
-            shell.tick.notify_one();
             shell.flush.notify_one();
         }
     }

@@ -111,7 +111,6 @@ impl Reloader {
         renewal.put_into_force();
         let now = shell.now();
         shell.hub.borrow_mut().set_access(access, now);
-        shell.tick.notify_one();
         shell.logins.notify_one();
         shell.flush.notify_one();
         Ok(report)

@@ -86,8 +86,10 @@ pub struct Shell {
     pub room: Notify,
     /// A new subscription to `$SYS/` waits for its first values.
     pub sys_asked: Notify,
-    /// The next deadline may have moved to the front.
+    /// A deadline has come in front of the one that the timers sleep for.
     pub tick: Notify,
+    /// When the timers wake up by themselves.
+    pub asleep_until: Cell<Mono>,
     /// Logins wait to be checked.
     pub logins: Notify,
     /// By the slot number in the identifier; an entry counts only if the whole identifier fits.
@@ -112,6 +114,7 @@ impl Shell {
             room: Notify::new(),
             sys_asked: Notify::new(),
             tick: Notify::new(),
+            asleep_until: Cell::default(),
             logins: Notify::new(),
             peers: RefCell::new(Vec::new()),
             store: RefCell::new(Some(store)),
@@ -132,6 +135,13 @@ impl Shell {
     #[must_use]
     pub fn instant(&self, mono: Mono) -> tokio::time::Instant {
         self.clock.instant(mono).into()
+    }
+
+    /// Wakes the timers if they would sleep beyond the next deadline. To be called wherever the hub may have set one.
+    pub fn watch_deadlines(&self, hub: &Hub) {
+        if hub.next_deadline().is_some_and(|at| at < self.asleep_until.get()) {
+            self.tick.notify_one();
+        }
     }
 
     /// Calls `f` with the store, unless it is closed.

@@ -9,17 +9,17 @@ fn login(heart_beat: &str) -> String {
     format!("STOMP\naccept-version:1.2\nhost:h\nheart-beat:{heart_beat}\n\n\0")
 }
 
-/// Reads for so long; the longest silence and whether nothing but line feeds came.
-fn listen(client: &mut Stomp, time: Duration) -> (Duration, bool) {
+/// Reads for so long; the silences on the way, in milliseconds, and whether nothing but line feeds came.
+fn listen(client: &mut Stomp, time: Duration) -> (Vec<u128>, bool) {
     let (end, mut last) = (Instant::now() + time, Instant::now());
-    let (mut longest, mut plain) = (Duration::ZERO, true);
+    let (mut silences, mut plain) = (vec![], true);
     while Instant::now() < end {
         let bytes = client.bytes_within(end - Instant::now());
-        longest = longest.max(last.elapsed());
+        silences.push(last.elapsed().as_millis());
         last = Instant::now();
         plain &= bytes.iter().all(|byte| *byte == b'\n');
     }
-    (longest, plain)
+    (silences, plain)
 }
 
 #[test]
@@ -36,12 +36,14 @@ fn a161_without_the_header_there_are_no_beats() {
 fn a162_the_server_beats_as_often_as_the_client_wants() {
     let gateway = gateway();
     let mut client = Stomp::raw(stomp(&gateway));
+    // Nobody else is there: by now the gateway sleeps for longer than the first beat may take.
+    client.bytes_pause(Duration::from_millis(100));
     client.send(login("0,1000"));
     let connected = client.connected();
     let offered: u32 = connected.header("heart-beat").split(',').next().unwrap().parse().unwrap();
     assert!(offered > 0);
-    let (longest, plain) = listen(&mut client, Duration::from_secs(5));
-    assert!(longest < Duration::from_millis(1_000) && plain, "{longest:?}");
+    let (silences, plain) = listen(&mut client, Duration::from_secs(5));
+    assert!(silences.iter().all(|silence| *silence < 1_000) && plain, "{silences:?}");
 }
 
 #[test]
