@@ -48,6 +48,20 @@ fn route_in_trie(bencher: Bencher<'_, '_>, filters: u32) {
     bencher.bench_local(|| hint::black_box(router.route(hint::black_box("in/42/y/x"))));
 }
 
+/// Topics in scattered order, each matching a filter of its own, so that memory is cold and nothing is remembered for long.
+#[divan::bench(args = [100, 10_000, 100_000], sample_count = 20, sample_size = 20_000)]
+fn route_scattered(bencher: Bencher<'_, '_>, filters: u32) {
+    let mut router = subscribed(filters, true);
+    let topic = |at: u32| {
+        if at.is_multiple_of(2) { format!("in/{at}/y/x") } else { format!("y/first/{at}/x") }
+    };
+    let mut topics =
+        (0_u32..).map(|i| i.wrapping_mul(7919) % filters).map(topic).take(100_000).collect::<Vec<_>>();
+    topics.shrink_to_fit();
+    let mut next = topics.iter().cycle();
+    bencher.bench_local(|| hint::black_box(router.route(hint::black_box(next.next().unwrap()))));
+}
+
 /// The same topic again, remembered.
 #[divan::bench]
 fn route_in_cache(bencher: Bencher<'_, '_>) {
