@@ -386,8 +386,6 @@ pub enum TransactOutcome {
     DeliveryUnknown,
     /// There are too many transactions, or this one is too large.
     LimitExceeded,
-    /// It has outgrown the memory for transactions, so it can be committed, but not prepared.
-    Spilled,
     /// A message may not be published: the transaction has ended without any effect, or, if it was just added, never has one.
     Refused(PublishOutcome),
 }

@@ -2,16 +2,19 @@
 //!
 //! To prepare a transaction its messages are stored out of sight, and the deliveries that it is to settle leave their session:
 //! they belong to the transaction, which outlives connections and restarts, until it is decided. A decision and all its effects
-//! are one batch; it is remembered, so that repeating it is harmless and contradicting it is noticed. Only deliveries of named
-//! queues can be prepared. Bounds: `prepared_transactions_max`, their memory within `transactions_bytes_max`, and
+//! are one batch, but that the messages of a [`spill`](super::spill) move after it; it is remembered, so that repeating it is
+//! harmless and contradicting it is noticed. Only deliveries of named queues can be prepared. Bounds: `prepared_transactions_max`, their memory within `transactions_bytes_max`, and
 //! [`DECISIONS_MAX`] decisions remembered.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::broker::Broker;
-use crate::broker::api::{DeliveryId, PublishOutcome, ReplyTag, TransactOutcome, TransactionId};
+use crate::broker::api::{
+    ClientCommand, DeliveryId, PublishOutcome, ReplyTag, TransactOutcome, TransactionId,
+};
+use crate::broker::spill::Spill;
 use crate::broker::tick::Timer;
-use crate::broker::transact::{ACTION_OVERHEAD_BYTES, Action, Settlement, Transaction};
+use crate::broker::transact::{ACTION_OVERHEAD_BYTES, Action, Settlement};
 use crate::message::Message;
 use crate::queue::QueueRef;
 use crate::queue::window::entry_memory;
@@ -22,7 +25,7 @@ use crate::session::prepared_rows::{
     read_part, split_part_key,
 };
 use crate::session::rows::BadRow;
-use crate::store::contract::{BatchId, QueueId, Seq, Space};
+use crate::store::contract::{BatchId, QueueId, RecoveredQueue, Seq, Space};
 use crate::time::{Mono, Now, Wall};
 
 /// Decisions that are remembered.
@@ -55,6 +58,8 @@ pub(super) struct Prepared {
     pub(super) number: u32,
     pub(super) since: Wall,
     pub(super) parts: Vec<Part>,
+    /// What it publishes after them.
+    pub(super) spill: Option<Box<Spill>>,
     /// The number of its last row.
     pub(super) last: u32,
     /// Memory that it counts for.
@@ -120,16 +125,22 @@ impl Broker {
     ) -> Result<(), TransactOutcome> {
         let bytes = self.check_prepare(key, id, &xid)?;
         let Some(transaction) = self.take_transaction(key, id) else { return Err(TransactOutcome::Unknown) };
-        if let Err(refused) = self.plan_all(&transaction.actions, Some(key)) {
+        if let Err(refused) = self.plan_transaction(key, &transaction) {
             self.stats.transactions_aborted += 1;
-            return Err(TransactOutcome::Refused(refused));
+            self.drop_spill(transaction.spill);
+            return Err(refused);
         }
         let number = self.prepared.next_number;
         self.prepared.next_number += 1;
-        let parts = self.store_parts(key, number, &xid, transaction, now);
+        let parts = self.store_parts(key, number, &xid, transaction.actions, now);
         self.transaction_bytes += bytes;
-        let last = u32::try_from(parts.len()).expect("actions are bounded");
-        let mut prepared = Prepared { number, since: now.wall, parts, last, bytes, deadline: None };
+        let mut last = u32::try_from(parts.len()).expect("actions are bounded");
+        let spill = transaction.spill;
+        if let Some(spill) = &spill {
+            last += 1;
+            self.batch.put(Space::Prepared, part_key(number, last), spill.row());
+        }
+        let mut prepared = Prepared { number, since: now.wall, parts, spill, last, bytes, deadline: None };
         self.plan_time_out(&mut prepared, &xid, now);
         self.prepared.open.insert(xid, prepared);
         Ok(())
@@ -142,9 +153,6 @@ impl Broker {
         let transaction = own.ok_or(TransactOutcome::Unknown)?;
         if let Some(refused) = transaction.refused {
             return Err(refused);
-        }
-        if transaction.spill.is_some() {
-            return Err(TransactOutcome::Spilled);
         }
         if self.prepared.open.contains_key(xid) || self.prepared.decision(xid).is_some() {
             return Err(TransactOutcome::AlreadyOpen);
@@ -175,12 +183,12 @@ impl Broker {
         key: SessionKey,
         number: u32,
         xid: &str,
-        transaction: Transaction,
+        actions: Vec<Action>,
         now: Now,
     ) -> Vec<Part> {
         self.batch.put(Space::Prepared, part_key(number, 0), head_row(xid, now.wall));
-        let mut parts = Vec::with_capacity(transaction.actions.len());
-        for action in transaction.actions {
+        let mut parts = Vec::with_capacity(actions.len());
+        for action in actions {
             let row_key = part_key(number, u32::try_from(parts.len() + 1).expect("actions are bounded"));
             match action {
                 Action::Publish(message) => {
@@ -224,7 +232,14 @@ impl Broker {
     }
 
     pub(super) fn decide_for(&mut self, key: SessionKey, tag: ReplyTag, xid: &str, commit: bool, now: Now) {
-        let outcome = self.decide_by(Some(key), xid, commit, now);
+        if commit && self.follows_a_move(key) {
+            self.given_back = Some(Box::new(ClientCommand::Decide { tag, xid: xid.into(), commit }));
+            return;
+        }
+        let (outcome, spill) = self.decide_by(Some(key), xid, commit, now);
+        if let Some(spill) = spill {
+            return self.commit_spill(key, tag, &spill);
+        }
         // A repeated decision may be answered when the first one is durable: that was in an earlier batch or is in this one.
         let after = (outcome == TransactOutcome::Done).then_some(self.decided_batch);
         self.answer_transacted(key, after, tag, outcome);
@@ -232,27 +247,32 @@ impl Broker {
 
     /// Commits or rolls back a prepared transaction. Its effects are durable with the batch being built.
     pub fn decide(&mut self, xid: &str, commit: bool, now: Now) -> TransactOutcome {
-        self.decide_by(None, xid, commit, now)
+        let (outcome, spill) = self.decide_by(None, xid, commit, now);
+        if let Some(spill) = spill {
+            self.start_move(&spill, None);
+        }
+        outcome
     }
 
+    /// Also what is to move now.
     fn decide_by(
         &mut self,
         client: Option<SessionKey>,
         xid: &str,
         commit: bool,
         now: Now,
-    ) -> TransactOutcome {
-        if !self.prepared.open.contains_key(xid) {
-            return match self.prepared.decision(xid) {
+    ) -> (TransactOutcome, Option<Box<Spill>>) {
+        if commit && let Err(refused) = self.plan_parts(xid) {
+            return (TransactOutcome::Refused(refused), None);
+        }
+        let Some(prepared) = self.prepared.open.remove(xid) else {
+            let outcome = match self.prepared.decision(xid) {
                 Some(before) if before == commit => TransactOutcome::Done,
                 Some(_) => TransactOutcome::DecidedOtherwise,
                 None => TransactOutcome::Unknown,
             };
-        }
-        if commit && let Err(refused) = self.plan_parts(xid) {
-            return TransactOutcome::Refused(refused);
-        }
-        let Some(prepared) = self.prepared.open.remove(xid) else { return TransactOutcome::Unknown };
+            return (outcome, None);
+        };
         self.transaction_bytes -= prepared.bytes;
         if let Some(at) = prepared.deadline {
             self.timers.remove(&(at, Timer::Prepared(xid.into())));
@@ -273,16 +293,21 @@ impl Broker {
             &mut self.stats.transactions_aborted
         };
         *count += 1;
-        TransactOutcome::Done
+        if !commit {
+            self.drop_spill(prepared.spill);
+            return (TransactOutcome::Done, None);
+        }
+        (TransactOutcome::Done, prepared.spill)
     }
 
     fn plan_parts(&mut self, xid: &str) -> Result<(), PublishOutcome> {
-        let parts = self.prepared.open.get(xid).map_or(&[][..], |prepared| &prepared.parts);
-        let messages = parts.iter().filter_map(|part| match part {
-            Part::Publish(message) => Some(Action::Publish(message.clone())),
+        let Some(prepared) = self.prepared.open.get(xid) else { return Ok(()) };
+        let messages = prepared.parts.iter().filter_map(|part| match part {
+            Part::Publish(message) => Some(message),
             Part::Settle(..) => None,
         });
-        let actions: Vec<Action> = messages.collect();
+        let spilled = prepared.spill.iter().flat_map(|spill| &spill.topics);
+        let actions: Vec<Action> = messages.chain(spilled).cloned().map(Action::Publish).collect();
         self.plan_all(&actions, None)
     }
 
@@ -336,6 +361,7 @@ impl Broker {
         self.prepared.open.iter().map(|(xid, prepared)| {
             let publishes = prepared.parts.iter().filter(|part| matches!(part, Part::Publish(_))).count();
             let settles = prepared.parts.len() - publishes;
+            let publishes = publishes + prepared.spill.as_ref().map_or(0, |spill| spill.messages);
             PreparedStatus { xid: xid.clone(), since: prepared.since, publishes, settles }
         })
     }
@@ -350,30 +376,43 @@ impl Broker {
     }
 
     /// Takes up a row of a prepared transaction; its head comes first.
-    pub(super) fn restore_prepared(&mut self, key: &[u8], value: &[u8], now: Now) -> Result<(), BadRow> {
+    pub(super) fn restore_prepared(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        find: impl FnOnce(QueueId) -> Option<RecoveredQueue>,
+        now: Now,
+    ) -> Result<(), BadRow> {
         let (number, n) = split_part_key(key)?;
         self.prepared.next_number = self.prepared.next_number.max(number.saturating_add(1));
         if n == 0 {
             let (xid, since) = read_head(value)?;
             let mut prepared =
-                Prepared { number, since, parts: Vec::new(), last: 0, bytes: 0, deadline: None };
+                Prepared { number, since, parts: Vec::new(), spill: None, last: 0, bytes: 0, deadline: None };
             self.plan_time_out(&mut prepared, &xid, now);
             self.prepared.open.insert(xid, prepared);
             return Ok(());
         }
+        let mut spill = None;
         let part = match read_part(value)? {
+            StoredPart::Spill(queue, topics) => {
+                let found = find(queue).ok_or(BadRow("transaction's queue"))?;
+                spill = Some(self.restore_spill(&found, topics));
+                None
+            }
             StoredPart::Publish(message) => Some(Part::Publish(message)),
             StoredPart::Settle(how, queue, seq, held) => {
                 let how = Settlement::from_code(how).ok_or(BadRow("settlement"))?;
                 self.hold_restored(queue, seq, held).map(|slot| Part::Settle(slot, how))
             }
         };
-        let bytes = part.as_ref().map_or(0, Part::memory);
+        let bytes = part.as_ref().map_or(0, Part::memory) + spill.as_ref().map_or(0, |spill| spill.memory());
         let Some(prepared) = self.prepared.open.values_mut().find(|open| open.number == number) else {
             return Err(BadRow("transaction without a head"));
         };
         prepared.last = prepared.last.max(n);
         prepared.parts.extend(part);
+        prepared.spill = prepared.spill.take().or(spill);
         prepared.bytes += bytes;
         self.transaction_bytes += bytes;
         Ok(())

@@ -84,6 +84,10 @@ impl Broker {
                 self.restore_move(&key, &value, |queue| state.queues.remove(&queue))?;
                 continue;
             }
+            if space == Space::Prepared {
+                self.restore_prepared(&key, &value, |queue| state.queues.remove(&queue), now)?;
+                continue;
+            }
             self.restore_row(&state, space, &key, &value)?;
         }
         self.delete_leftovers(state);
@@ -196,9 +200,13 @@ impl Broker {
                 }
             }
             Space::Will => self.restore_will(text(space, key)?, value, state.now)?,
-            Space::Prepared => self.restore_prepared(key, value, state.now)?,
             Space::Decided => self.restore_decision(key, value)?,
-            Space::Session | Space::Group | Space::NamedQueue | Space::Broker | Space::Moving => {}
+            Space::Session
+            | Space::Group
+            | Space::NamedQueue
+            | Space::Broker
+            | Space::Moving
+            | Space::Prepared => {}
         }
         Ok(())
     }

@@ -1,8 +1,9 @@
 //! Transactions that outgrow the memory for them: their messages wait in the store.
 //!
 //! Once its own share or that of all transactions is used up, what a transaction publishes goes to a queue of the store that belongs to
-//! nobody else: a *spill*. Recovery throws away what no row names, so a crash before the commit is an abort. The commit is one
-//! batch: what was in memory is carried out, and a row says that the spill belongs to its targets from now on. After that the
+//! nobody else: a *spill*. Recovery throws away what no row names, so a crash before the commit is an abort; to prepare the
+//! transaction is to write a row that names it. The commit is one batch: what was in memory is carried out, and a row says that the
+//! spill belongs to its targets from now on. After that the
 //! messages *move*, a page in each batch, through the same code as any message; a crash in the middle goes on where it was. The
 //! answer leaves when everything has moved, and until then the publisher's next messages are given back, so that they overtake nothing.
 //!
@@ -17,6 +18,7 @@ use crate::broker::api::{ConnId, ReplyTag, TransactOutcome};
 use crate::broker::effects::Effect;
 use crate::message::{DeliveryOptions, Message, MessageHead};
 use crate::session::SessionKey;
+use crate::session::prepared_rows::spill_row;
 use crate::session::rows::BadRow;
 use crate::store::contract::{
     BatchId, Page, PageRequest, QueueId, RecoveredQueue, Seq, Space, Target, Targets,
@@ -44,6 +46,18 @@ pub(super) struct Spill {
     pub(super) topics: Vec<Message>,
 }
 
+impl Spill {
+    /// The row that makes it a part of a prepared transaction.
+    pub(super) fn row(&self) -> Box<[u8]> {
+        spill_row(self.queue, &self.topics)
+    }
+
+    /// Memory that it counts for, in bytes.
+    pub(super) fn memory(&self) -> u64 {
+        self.topics.iter().map(|sample| sample.memory() as u64).sum()
+    }
+}
+
 /// A committed spill on its way to its targets.
 #[derive(Debug)]
 pub(super) struct Move {
@@ -51,7 +65,7 @@ pub(super) struct Move {
     next: Seq,
     end: Seq,
     bytes: u64,
-    /// Whom to answer; `None`: the process that committed it is gone.
+    /// Whom to answer; `None`: the process that committed it is gone, or nobody who waits has decided it.
     publisher: Option<(SessionKey, ConnId, ReplyTag)>,
     /// What moved last is durable with this batch.
     batch: BatchId,
@@ -79,7 +93,7 @@ impl Spills {
         self.moves.is_empty()
     }
 
-    /// An earlier process has committed some of it.
+    /// Nobody waits for the end of some of it.
     fn are_taken_up(&self) -> bool {
         self.moves.iter().any(|m| m.publisher.is_none())
     }
@@ -145,15 +159,21 @@ impl Broker {
 
     /// The transaction is committed with the batch being built; its spill moves, and then its client is answered.
     pub(super) fn commit_spill(&mut self, key: SessionKey, tag: ReplyTag, spill: &Spill) {
+        let conn = self.sessions[key as usize].conn;
+        self.start_move(spill, conn.map(|conn| (key, conn, tag)));
+    }
+
+    /// The spill belongs to its targets with the batch being built. `publisher` is answered when it has got there; `None`: nobody,
+    /// and everybody who can waits for it.
+    pub(super) fn start_move(&mut self, spill: &Spill, publisher: Option<(SessionKey, ConnId, ReplyTag)>) {
         self.batch.put(Space::Moving, moving_key(spill.queue), [VERSION].into());
         self.batch.make_urgent();
-        let conn = self.sessions[key as usize].conn;
         self.spills.moves.push_back(Move {
             queue: spill.queue,
             next: 1,
             end: spill.messages as Seq + 1,
             bytes: spill.bytes,
-            publisher: conn.map(|conn| (key, conn, tag)),
+            publisher,
             batch: self.batch.id(),
             asked: false,
         });
@@ -238,6 +258,13 @@ impl Broker {
         }
     }
 
+    /// Takes up the spill of a prepared transaction.
+    pub(super) fn restore_spill(&mut self, found: &RecoveredQueue, topics: Vec<Message>) -> Box<Spill> {
+        self.spills.bytes += found.bytes;
+        let messages = usize::try_from(found.messages).expect("actions are bounded");
+        Box::new(Spill { queue: found.queue, messages, bytes: found.bytes, topics })
+    }
+
     /// Takes up a move that an earlier process did not finish.
     pub(super) fn restore_move(
         &mut self,
@@ -267,12 +294,13 @@ impl Broker {
         Ok(())
     }
 
-    /// Transactions that have a part in the store, open or on their way, for checks.
+    /// Transactions that have a part in the store, open, prepared or on their way, for checks.
     #[cfg(test)]
     pub(super) fn spilled(&self) -> usize {
         let open = self.sessions.iter().filter_map(|(_, session)| session.transactions.as_deref());
         let open = open.flat_map(|own| own.values()).filter(|transaction| transaction.spill.is_some());
-        open.count() + self.spills.moves.len()
+        let prepared = self.prepared.open.values().filter(|prepared| prepared.spill.is_some());
+        open.count() + prepared.count() + self.spills.moves.len()
     }
 }
 

@@ -305,7 +305,7 @@ impl Broker {
     }
 
     /// Whether everything may happen, changing nothing but that queues are made.
-    fn plan_transaction(
+    pub(super) fn plan_transaction(
         &mut self,
         key: SessionKey,
         transaction: &Transaction,

@@ -5,6 +5,8 @@
 //!           number u32 BE | n u32 BE     -> 1 | 1 | message record                                        it publishes
 //!                                           1 | 2 | how u8 (0 taken, 1 rejected, 2 rejected, goes back) | queue varint
 //!                                                 | place varint | came back varint | delivery options | message record
+//!                                           1 | 3 | queue varint | (length varint | message record)...     it publishes
+//!                                                 the queue's messages; to these topics among others
 //! Decided   number u32 BE | 0 u32 BE     -> 1 | committed u8 | name
 //! ```
 
@@ -20,6 +22,7 @@ use crate::varint::{put_varint, take_varint};
 const VERSION: u8 = 1;
 const PUBLISHES: u8 = 1;
 const SETTLES: u8 = 2;
+const PUBLISHES_QUEUE: u8 = 3;
 
 /// A part as it was stored.
 #[derive(Debug)]
@@ -28,6 +31,8 @@ pub enum StoredPart {
     Publish(Message),
     /// It settles a delivery: how, the queue, the place, the message.
     Settle(u8, QueueId, Seq, Held),
+    /// It publishes the messages of this queue; samples of them, without payloads.
+    Spill(QueueId, Vec<Message>),
 }
 
 /// The key of a part; part 0 is the head.
@@ -87,10 +92,24 @@ pub fn dequeue_row(queue: QueueId, seq: Seq, how: u8, held: &Held) -> Box<[u8]> 
     out.into()
 }
 
-/// Reads what [`publish_row`] or [`dequeue_row`] wrote.
+/// Messages that a transaction publishes from a queue of its own, and `samples` of them.
+#[must_use]
+pub fn spill_row(queue: QueueId, samples: &[Message]) -> Box<[u8]> {
+    let mut out = vec![VERSION, PUBLISHES_QUEUE];
+    put_varint(&mut out, u64::from(queue.0));
+    for sample in samples {
+        let mut record = Vec::new();
+        sample.encode(&mut record);
+        put_varint(&mut out, record.len() as u64);
+        out.extend_from_slice(&record);
+    }
+    out.into()
+}
+
+/// Reads what [`publish_row`], [`dequeue_row`] or [`spill_row`] wrote.
 ///
 /// # Errors
-/// [`BadRow`] when it is neither.
+/// [`BadRow`] when it is none of them.
 pub fn read_part(value: &[u8]) -> Result<StoredPart, BadRow> {
     match versioned(value)? {
         [PUBLISHES, record @ ..] => Ok(StoredPart::Publish(message(record)?)),
@@ -102,6 +121,18 @@ pub fn read_part(value: &[u8]) -> Result<StoredPart, BadRow> {
             let options = DeliveryOptions::decode(&mut input).map_err(|bad| BadRow(bad.0))?;
             let held = Held { message: message(input)?, options, consumer: None, redeliveries };
             Ok(StoredPart::Settle(*how, QueueId(queue), seq, held))
+        }
+        [PUBLISHES_QUEUE, input @ ..] => {
+            let mut input = input;
+            let queue = QueueId(take_u32(&mut input)?);
+            let mut samples = Vec::new();
+            while !input.is_empty() {
+                let len = take_u32(&mut input)? as usize;
+                let (record, rest) = input.split_at_checked(len).ok_or(BadRow("transaction's sample"))?;
+                samples.push(message(record)?);
+                input = rest;
+            }
+            Ok(StoredPart::Spill(queue, samples))
         }
         _ => Err(BadRow("transaction's part")),
     }

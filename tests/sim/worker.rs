@@ -521,7 +521,6 @@ impl Worker {
             Some(Request::Commit(deal) | Request::Prepare(deal)) if is_quota || text.contains("no such") => {
                 book.narrow(deal, NOTHING, text)
             }
-            Some(Request::Prepare(deal)) if text.contains("has outgrown") => book.narrow(deal, NOTHING, text),
             Some(Request::Decide(deal, commit)) => book.not_decided(deal, commit, text),
             _ if text.contains("another connection uses this durable subscription") => Ok(()),
             _ if is_quota || text.contains("shutting down") || text.contains("no room") => Ok(()),

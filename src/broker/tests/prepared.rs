@@ -109,9 +109,10 @@ fn a_name_in_use_or_used_lately_and_none_at_all_are_refused_and_the_transaction_
 /// nothing, and what was prepared is listed.
 #[test]
 fn a_crash_at_any_point_leaves_the_whole_or_nothing() {
-    for commit in [true, false] {
-        for (step, durable) in (0..4).flat_map(|step| (0..4).map(move |durable| (step, durable))) {
-            let mut rig = Rig::new();
+    // The second time what it publishes waits in the store.
+    for (commit, bytes_max) in [true, false].into_iter().flat_map(|commit| [(commit, 1 << 20), (commit, 1)]) {
+        for (step, durable) in (0..4).flat_map(|step| (0..5).map(move |durable| (step, durable))) {
+            let mut rig = Rig::with(Limits { transaction_bytes_max: bytes_max, ..Limits::default() });
             let worker = opened(&mut rig);
             let was_durable = step > 0 && { rig.transact(worker, prepare()) == TransactOutcome::Done };
             rig.auto = false;
@@ -133,6 +134,8 @@ fn a_crash_at_any_point_leaves_the_whole_or_nothing() {
             for _ in 0..durable {
                 rig.commit(1);
                 rig.turn();
+                rig.serve_page();
+                rig.turn();
             }
             let answered =
                 rig.heard.values().flatten().any(|event| {
@@ -140,9 +143,11 @@ fn a_crash_at_any_point_leaves_the_whole_or_nothing() {
                 });
             rig.auto = true;
             rig.kill_and_restart(1);
+            rig.run_timers();
             let listed = names(&rig) == [XID];
             let (jobs, other) = found(&mut rig);
-            let case = format!("commit {commit}, step {step}, {durable} durable");
+            let case = format!("commit {commit}, step {step}, {durable} durable, {bytes_max} B in memory");
+            assert_eq!(rig.broker.spilled(), usize::from(listed && bytes_max == 1), "{case}: in the store");
             let whole = (jobs.len(), other.len());
             match (listed, step) {
                 (true, _) => assert_eq!(whole, (2, 0), "{case}: out of sight"),

@@ -1,5 +1,6 @@
 use super::queues::QUEUE;
 use super::*;
+use crate::store::contract::Space;
 
 const OTHER: &str = "$queue/other";
 const T: TransactionId = TransactionId(1);
@@ -44,7 +45,7 @@ fn what_does_not_fit_in_memory_waits_in_the_store_and_arrives_in_order_after_one
     assert_eq!(rig.commit_transaction(worker, T), TransactOutcome::Done);
     assert_eq!(rig.drain(worker), (0..700).map(text).collect::<Vec<_>>());
     assert_eq!((rig.broker.spilled(), rig.store_bytes_in_memory()), (0, 0));
-    assert_eq!(rig.store.applied.rows_of(crate::store::contract::Space::Moving), 0);
+    assert_eq!(rig.store.applied.rows_of(Space::Moving), 0);
     assert_eq!(rig.queue(QUEUE).messages, 0);
 }
 
@@ -131,7 +132,7 @@ fn the_answer_and_what_the_publisher_sends_next_come_after_the_last_message_that
 }
 
 #[test]
-fn the_part_in_the_store_is_bounded_for_one_and_for_all_and_cannot_be_prepared() {
+fn the_part_in_the_store_is_bounded_for_one_and_for_all() {
     let limits = Limits {
         transaction_bytes_max: 1024,
         transaction_disk_bytes_max: 4_000,
@@ -161,10 +162,87 @@ fn the_part_in_the_store_is_bounded_for_one_and_for_all_and_cannot_be_prepared()
         let message = rig.message(QUEUE, &text(0), Qos::AtLeastOnce, false);
         assert_eq!(rig.act(a, T, TransactionAction::Publish(message)), TransactOutcome::Done);
     }
-    let prepare = ClientCommand::Prepare { tag: ReplyTag(1), transaction: T, xid: "x".into() };
-    assert_eq!(rig.transact(a, prepare), TransactOutcome::Spilled);
     assert_eq!(rig.commit_transaction(a, T), TransactOutcome::Done);
     assert_eq!(rig.queue(QUEUE).messages, one);
     rig.goodbye(b);
     assert_eq!(rig.broker.spilled(), 0);
+}
+
+fn prepare() -> ClientCommand {
+    ClientCommand::Prepare { tag: ReplyTag(1), transaction: T, xid: "x".into() }
+}
+
+fn decide(commit: bool) -> ClientCommand {
+    ClientCommand::Decide { tag: ReplyTag(1), xid: "x".into(), commit }
+}
+
+#[test]
+fn what_is_prepared_stays_in_the_store_across_restarts_and_arrives_in_order_when_it_is_committed() {
+    for by_client in [true, false] {
+        let mut rig = rig();
+        let publisher = rig.transient("p");
+        rig.begin(publisher, T);
+        rig.act_many(publisher, 700);
+        assert_eq!(rig.transact(publisher, prepare()), TransactOutcome::Done);
+        rig.lose(publisher);
+        for _ in 0..2 {
+            let status = rig.broker.prepared_transactions().next().unwrap();
+            assert_eq!((status.publishes, rig.broker.spilled(), rig.store_bytes_in_memory() < 2048), (700, 1, true));
+            assert!(!rig.broker.queues().any(|queue| queue.messages > 0), "out of sight");
+            rig.kill_and_restart(1);
+        }
+        let manager = rig.transient("m");
+        if by_client {
+            assert_eq!(rig.transact(manager, decide(true)), TransactOutcome::Done);
+            assert_eq!(rig.queue(QUEUE).messages, 700, "the answer comes when everything is there");
+        } else {
+            assert_eq!(rig.broker.decide("x", true, rig.now()), TransactOutcome::Done);
+            rig.turn();
+        }
+        let worker = rig.worker("w");
+        assert_eq!(rig.drain(worker), (0..700).map(text).collect::<Vec<_>>());
+        assert_eq!((rig.broker.spilled(), rig.store_bytes_in_memory()), (0, 0));
+        let left = |space| rig.store.applied.rows_of(space);
+        assert_eq!((left(Space::Prepared), left(Space::Moving)), (0, 0));
+    }
+}
+
+#[test]
+fn what_is_prepared_and_rolled_back_or_refused_leaves_nothing_in_the_store() {
+    for restarts in [false, true] {
+        let mut rig = rig();
+        let publisher = rig.transient("p");
+        rig.begin(publisher, T);
+        rig.act_many(publisher, 10);
+        assert_eq!(rig.transact(publisher, prepare()), TransactOutcome::Done);
+        if restarts {
+            rig.kill_and_restart(1);
+        }
+        let manager = rig.transient("m");
+        assert_eq!(rig.transact(manager, decide(false)), TransactOutcome::Done);
+        assert_eq!((rig.broker.spilled(), rig.store_bytes_in_memory()), (0, 0));
+        assert_eq!(rig.store.applied.queues.len(), rig.broker.queues().filter(|q| q.id.is_some()).count());
+        assert_eq!(rig.store.applied.rows_of(Space::Prepared), 0);
+    }
+}
+
+#[test]
+fn a_decision_does_not_overtake_what_its_client_has_committed_before() {
+    let mut rig = rig();
+    let (worker, publisher) = (rig.worker("w"), rig.transient("p"));
+    rig.begin(publisher, T);
+    rig.act_publish(publisher, T, QUEUE, "last");
+    assert_eq!(rig.transact(publisher, prepare()), TransactOutcome::Done);
+    rig.begin(publisher, T);
+    rig.act_many(publisher, 600);
+    rig.auto = false;
+    rig.send(publisher, ClientCommand::Commit { tag: ReplyTag(9), transaction: T });
+    let now = rig.now();
+    let command = rig.broker.handle_or_wait(publisher, decide(true), true, now).expect("it waits");
+    rig.settle_store();
+    assert!(rig.broker.handle_or_wait(publisher, *command, true, now).is_none());
+    rig.auto = true;
+    rig.settle_store();
+    let expected: Vec<_> = (0..600).map(text).chain(["last".into()]).collect();
+    assert_eq!(rig.drain(worker), expected);
 }

@@ -283,9 +283,6 @@ fn transact_fault(outcome: TransactOutcome) -> Option<&'static str> {
         TransactOutcome::Unknown => Some("there is no such transaction"),
         TransactOutcome::DeliveryUnknown => Some("there is no such unacknowledged message"),
         TransactOutcome::LimitExceeded => Some("there are too many transactions, or this one is too large"),
-        TransactOutcome::Spilled => {
-            Some("a transaction that has outgrown limits.transaction_bytes_max cannot be prepared")
-        }
         TransactOutcome::Refused(outcome) => publish_fault(outcome).or(Some("the transaction is refused")),
     }
 }
