@@ -5,14 +5,16 @@ use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
-use tracing::info;
+use tracing::{info, warn};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
+use x509_parser::revocation_list::CertificateRevocationList;
+use x509_parser::time::ASN1Time;
 
 use crate::settings::{CertificateUser, ClientCertificate, Listener, ListenerTls};
 
@@ -130,7 +132,40 @@ fn client_verifier(files: &ListenerTls) -> Result<Option<Arc<dyn ClientCertVerif
         ClientCertificate::Required => builder,
         ClientCertificate::Optional | ClientCertificate::None => builder.allow_unauthenticated(),
     };
-    Ok(Some(builder.build().map_err(|error| at(&error))?))
+    let builder = match &files.client_crl_file {
+        Some(file) => builder.with_crls(revoked(file)?).only_check_end_entity_revocation(),
+        None => builder,
+    };
+    let verifier = builder.build().map_err(|error| match (&error, &files.client_crl_file) {
+        (VerifierBuilderError::InvalidCrl(why), Some(file)) => {
+            format!("client_crl_file {}: a list is of no use: {why:?}", file.display())
+        }
+        _ => at(&error),
+    })?;
+    Ok(Some(verifier))
+}
+
+/// The lists of a file. One that is past its time still counts: the gateway may be offline, and clients that are not revoked are not to
+/// suffer from it. The log says so.
+fn revoked(file: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
+    let none = "no list of revoked certificates in PEM form";
+    let at = |what: String| format!("client_crl_file {}: {what}", file.display());
+    let found: Result<Vec<_>, _> =
+        CertificateRevocationListDer::pem_file_iter(file).and_then(Iterator::collect);
+    let found = found.map_err(|error| at(pem_fault(&error, none)))?;
+    if found.is_empty() {
+        return Err(at(format!("holds {none}")));
+    }
+    for list in &found {
+        let (_, list) = CertificateRevocationList::from_der(list)
+            .map_err(|error| at(format!("a list cannot be read: {error}")))?;
+        if let Some(due) = list.next_update()
+            && due < ASN1Time::now()
+        {
+            warn!(file = %file.display(), issuer = %list.issuer(), %due, "a list of revoked certificates is out of date; fetch a newer one and reload");
+        }
+    }
+    Ok(found)
 }
 
 fn certificates(key: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
@@ -281,6 +316,7 @@ mod tests {
             cert_file: folder.join("s.pem"),
             key_file: folder.join("s.key"),
             client_ca_file: None,
+            client_crl_file: None,
             client_certificate: ClientCertificate::None,
             user: None,
         });

@@ -189,7 +189,6 @@ impl<'a> Listener<'a> {
                 "a mount point keeps its clients apart from others, and there are no mount points; run a second broker",
             ),
             ("psk_hint", NO_PSK),
-            ("crlfile", "lists of revoked certificates are not read, so revoked clients would get in"),
             (
                 "bind_interface",
                 "it cannot be bound to an interface; name the interface's address behind the port instead",
@@ -218,7 +217,7 @@ impl<'a> Listener<'a> {
                 Ok(true)
             }
             (None, None) => {
-                for name in ["cafile", "capath", "tls_version", "tls_keyform"] {
+                for name in ["cafile", "capath", "crlfile", "tls_version", "tls_keyform"] {
                     if let Some(line) = self.get(name) {
                         self.report.same(line.id, "it has no effect without certfile and keyfile");
                     }
@@ -367,7 +366,7 @@ impl<'a> Listener<'a> {
             if let Some((line, _)) = required {
                 self.report.same(line.id, "clients are not asked for certificates");
             }
-            for name in ["cafile", "capath"] {
+            for name in ["cafile", "capath", "crlfile"] {
                 if let Some(line) = self.get(name) {
                     self.report.same(line.id, "it has no effect without require_certificate");
                 }
@@ -381,6 +380,11 @@ impl<'a> Listener<'a> {
         let path = self.paths.resolve(text, authorities, self.report).display().to_string();
         self.set(authorities, "client_ca_file", path);
         self.set(line, "client_cert", "required");
+        if let Some(revoked) = self.get("crlfile") {
+            let text = value::string(&revoked.value)?;
+            let path = self.paths.resolve(text, revoked, self.report).display().to_string();
+            self.set(revoked, "client_crl_file", path);
+        }
         if let Some(folder) = self.get("capath") {
             self.report
                 .dropped(folder.id, "folders of authorities are not read; add them to the file of cafile");

@@ -76,6 +76,8 @@ pub struct ListenerTls {
     pub key_file: PathBuf,
     /// The authorities of clients' certificates (PEM); there is one exactly where clients are asked for theirs.
     pub client_ca_file: Option<PathBuf>,
+    /// Lists of the clients' certificates that are revoked (PEM): one from each authority that signs such certificates.
+    pub client_crl_file: Option<PathBuf>,
     /// Whether a client shows a certificate.
     pub client_certificate: ClientCertificate,
     /// What of it becomes the client's user name; `None`: nothing.

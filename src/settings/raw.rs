@@ -70,6 +70,8 @@ pub struct RawListener {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_ca_file: Option<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_crl_file: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub client_cert: Option<RawClientCertificate>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_from_cert: Option<RawCertificateUser>,
@@ -370,6 +372,7 @@ impl Default for RawListener {
             cert_file: None,
             key_file: None,
             client_ca_file: None,
+            client_crl_file: None,
             client_cert: None,
             user_from_cert: None,
             trailing_lf: false,

@@ -3,10 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer, KeyIdMethod,
+    KeyPair, RevokedCertParams, SerialNumber, date_time_ymd,
+};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
+use x509_parser::certificate::X509Certificate;
+use x509_parser::prelude::FromDer;
 
 /// An authority.
 pub struct Authority {
@@ -43,6 +48,33 @@ impl Authority {
             std::fs::rename(fresh, file).expect("the folder can be written");
         }
         (cert_file, key_file)
+    }
+
+    /// Writes a list that says which of its certificates are revoked and holds until the end of the year; the file is whole at every
+    /// moment.
+    pub fn revoke(&self, cert_files: &[&Path], until: i32, file: &Path) {
+        let revoked = |cert_file: &&Path| {
+            let certificate = CertificateDer::from_pem_file(cert_file).expect("a certificate");
+            let (_, certificate) = X509Certificate::from_der(&certificate).expect("a certificate");
+            RevokedCertParams {
+                serial_number: SerialNumber::from_slice(certificate.raw_serial()),
+                revocation_time: date_time_ymd(2020, 1, 1),
+                reason_code: None,
+                invalidity_date: None,
+            }
+        };
+        let list = CertificateRevocationListParams {
+            this_update: date_time_ymd(2020, 1, 1),
+            next_update: date_time_ymd(until, 12, 31),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: cert_files.iter().map(revoked).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let list = list.signed_by(&self.issuer).and_then(|list| list.pem()).expect("a list");
+        let fresh = file.with_extension("new");
+        std::fs::write(&fresh, list).expect("the folder can be written");
+        std::fs::rename(fresh, file).expect("the folder can be written");
     }
 
     /// A client that trusts this authority alone, and shows a certificate if it is given one.

@@ -143,7 +143,8 @@ fn decide_and_look(gateway: &Gateway, xid: &str, random: &mut Random) {
 #[test]
 fn a_kill_at_any_of_twelve_steps_leaves_all_of_a_prepared_transaction_or_nothing() {
     // A configuration file, because the list of transactions is asked for with it.
-    let mut gateway = GatewayOptions::new().config("").set(&format!("limits.transaction_bytes_max={MEMORY}")).start();
+    let mut gateway =
+        GatewayOptions::new().config("").set(&format!("limits.transaction_bytes_max={MEMORY}")).start();
     let mut random = Random::for_test("prepared");
     let crashes = amount("TIDEGATE_STOMP_CRASHES", 2);
     for (step, place) in STEPS.into_iter().flat_map(|step| PLACES.map(|place| (step, place))) {

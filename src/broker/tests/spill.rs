@@ -187,7 +187,10 @@ fn what_is_prepared_stays_in_the_store_across_restarts_and_arrives_in_order_when
         rig.lose(publisher);
         for _ in 0..2 {
             let status = rig.broker.prepared_transactions().next().unwrap();
-            assert_eq!((status.publishes, rig.broker.spilled(), rig.store_bytes_in_memory() < 2048), (700, 1, true));
+            assert_eq!(
+                (status.publishes, rig.broker.spilled(), rig.store_bytes_in_memory() < 2048),
+                (700, 1, true)
+            );
             assert!(!rig.broker.queues().any(|queue| queue.messages > 0), "out of sight");
             rig.kill_and_restart(1);
         }

@@ -201,7 +201,6 @@ fn a_listener_whose_protection_has_no_counterpart_is_left_out() {
         ("listener 1884 127.0.0.1\nmount_point a/".to_owned(), "mount point"),
         ("listener 1884 127.0.0.1\npsk_hint a".into(), "pre-shared"),
         ("listener 1884\nbind_interface eth0".into(), "interface"),
-        (format!("{tls}crlfile /r"), "revoked"),
         (format!("{tls}require_certificate true\ncapath /etc/ssl"), "cafile"),
         (format!("{tls}require_certificate maybe\ncafile /a"), "true or false"),
         (format!("{tls}use_identity_as_username true"), "require_certificate"),
@@ -223,7 +222,8 @@ fn a_listener_whose_protection_has_no_counterpart_is_left_out() {
 #[test]
 fn certificates_of_clients_and_what_they_say_are_carried_over() {
     use crate::settings::{CertificateUser, ClientCertificate};
-    let tls = "listener 8883 127.0.0.1\ncertfile /c\nkeyfile k.pem\ncafile /a\nrequire_certificate true\n";
+    let tls = "listener 8883 127.0.0.1\ncertfile /c\nkeyfile k.pem\ncafile /a\ncrlfile r.pem\n\
+               require_certificate true\n";
     for (text, user) in [
         ("use_identity_as_username true", CertificateUser::CommonName),
         ("use_subject_as_username true", CertificateUser::Subject),
@@ -237,6 +237,7 @@ fn certificates_of_clients_and_what_they_say_are_carried_over() {
             "{text}"
         );
         assert_eq!(found.client_ca_file.as_deref(), Some(Path::new("/a")));
+        assert_eq!(found.client_crl_file.as_deref(), Some(Path::new("/etc/mosquitto/r.pem")));
         assert_eq!(found.key_file, Path::new("/etc/mosquitto/k.pem"));
     }
     let (import, loaded) =

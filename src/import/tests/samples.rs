@@ -58,7 +58,7 @@ const SAMPLES: [Sample; 16] = [
             "6 listener",
             "7 bind_interface",
             "8 listener",
-            "9 cafile",
+            "9 capath",
             "10 certfile",
             "11 keyfile",
             "12 require_certificate",

@@ -99,6 +99,7 @@ fn tls(
         ("cert_file", &mut raw.cert_file),
         ("key_file", &mut raw.key_file),
         ("client_ca_file", &mut raw.client_ca_file),
+        ("client_crl_file", &mut raw.client_crl_file),
     ];
     for (name, file) in files {
         if let Some(path) = file {
@@ -132,12 +133,16 @@ fn tls(
         (ClientCertificate::Optional | ClientCertificate::Required, None) => {
             return at.fail("client_cert", "needs `client_ca_file`: whose certificates are valid?");
         }
+        (ClientCertificate::None, None) if raw.client_crl_file.is_some() => {
+            return at.fail("client_crl_file", "needs clients' certificates: set `client_ca_file`");
+        }
         _ => {}
     }
     Ok(Some(ListenerTls {
         cert_file: file("cert_file", &raw.cert_file)?,
         key_file: file("key_file", &raw.key_file)?,
         client_ca_file: raw.client_ca_file.clone(),
+        client_crl_file: raw.client_crl_file.clone(),
         client_certificate,
         user: raw.user_from_cert.map(|user| match user {
             RawCertificateUser::Cn => CertificateUser::CommonName,
@@ -167,6 +172,7 @@ impl At<'_> {
             ("cert_file", raw.cert_file.is_some()),
             ("key_file", raw.key_file.is_some()),
             ("client_ca_file", raw.client_ca_file.is_some()),
+            ("client_crl_file", raw.client_crl_file.is_some()),
             ("client_cert", raw.client_cert.is_some_and(|c| c != RawClientCertificate::None)),
             ("user_from_cert", raw.user_from_cert.is_some()),
         ];

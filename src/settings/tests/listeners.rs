@@ -68,6 +68,8 @@ fn keys_that_do_not_go_together_are_refused_at_their_lines() {
         (unix("mode = 0660"), "t.toml:3:"),
         (plain("connections_max = 0"), "t.toml:3: listener[0].connections_max: expected 1 to 1000000"),
         (tls("client_cert = 'required'"), "t.toml:5: listener[0].client_cert: needs `client_ca_file`"),
+        (tls("client_crl_file = 'r'"), "t.toml:5: listener[0].client_crl_file: needs clients' certificates"),
+        (plain("client_crl_file = 'r'"), "t.toml:3: listener[0].client_crl_file: is for TLS"),
         (tls("user_from_cert = 'cn'"), "t.toml:5: listener[0].user_from_cert: needs clients' certificates"),
         (
             tls("client_cert = 'none'\nclient_ca_file = 'c.pem'"),

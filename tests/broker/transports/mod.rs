@@ -14,6 +14,9 @@ use rustls::ClientConfig;
 
 use crate::harness::{Authority, Far, Gateway, GatewayOptions, Tunnel, free_port};
 
+/// The year until whose end lists of revoked certificates hold.
+const VALID_UNTIL: i32 = 2099;
+
 /// A gateway with one listener of each kind.
 struct World {
     gateway: Gateway,
@@ -37,11 +40,16 @@ impl World {
         let authority = Authority::new("tidegate test authority");
         authority.sign("server", files.path());
         authority.write(&files.path().join("ca.pem"));
+        authority.revoke(&[], VALID_UNTIL, &files.path().join("clients.crl"));
         let [mqtts, mutual, ws, wss, proxied] = std::array::from_fn(|_| free_port());
         let socket = files.path().join("mqtt.sock");
         let at = |name: &str| files.path().join(name).display().to_string();
         let tls = format!("cert_file = \"{}\"\nkey_file = \"{}\"\n", at("server.pem"), at("server.key"));
-        let ca = format!("client_ca_file = \"{}\"\nuser_from_cert = \"cn\"\n", at("ca.pem"));
+        let ca = format!(
+            "client_ca_file = \"{}\"\nclient_crl_file = \"{}\"\nuser_from_cert = \"cn\"\n",
+            at("ca.pem"),
+            at("clients.crl")
+        );
         let mut config = String::new();
         for (url, more) in [
             (format!("mqtts://127.0.0.1:{mqtts}"), tls.clone()),

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::World;
+use super::{VALID_UNTIL, World};
 use crate::harness::{Far, Gateway, GatewayOptions, Login, Message, PATIENCE, Tunnel, Version, eventually};
 
 /// Reconnects of a run that does not say otherwise.
@@ -74,6 +74,36 @@ fn new_connections_get_the_new_certificate_and_old_ones_go_on() {
     Login::fresh(Version::V5, "after").open(new.address()).unwrap().ping().unwrap();
     assert!(Login::fresh(Version::V5, "late").open(old.address()).is_err(), "signed by nobody it trusts");
     before.ping().unwrap();
+}
+
+#[test]
+fn a_revoked_certificate_opens_no_connection_any_more_also_when_the_list_is_out_of_date() {
+    let world = World::with(GatewayOptions::new().expect_error("the configuration was not read again"));
+    let list = world.folder().join("clients.crl");
+    let own = ["device-7", "device-8"].map(|name| world.authority.sign(name, world.folder()));
+    let [good, bad] =
+        own.each_ref().map(|own| Tunnel::to(Far::Tls(world.mutual, world.authority.client(Some(own)))));
+    let open = |client: &str, tunnel: &Tunnel| Login::fresh(Version::V5, client).open(tunnel.address());
+    let mut before = open("before", &bad).unwrap();
+    let revoked = [own[1].0.as_path()];
+    for (turn, until) in [VALID_UNTIL, 2021].into_iter().enumerate() {
+        world.authority.revoke(&revoked, until, &list);
+        world.gateway.signal_reload();
+        eventually("the certificates are read again", PATIENCE, || {
+            // Once for each of the three listeners that have some.
+            let count = world.gateway.log().matches("certificates read again").count();
+            if count >= 3 * (turn + 1) { Ok(()) } else { Err(format!("{count} times")) }
+        });
+        open("good", &good).unwrap().ping().unwrap();
+        assert!(open("bad", &bad).is_err(), "it is revoked");
+        before.ping().unwrap();
+        let told = world.gateway.log().contains("a list of revoked certificates is out of date");
+        assert_eq!(told, until < VALID_UNTIL);
+    }
+    std::fs::write(&list, "no list").unwrap();
+    world.gateway.signal_reload();
+    said(&world.gateway, "clients.crl: holds no list of revoked certificates in PEM form");
+    assert!(open("bad", &bad).is_err(), "the old list is in force");
 }
 
 #[test]
