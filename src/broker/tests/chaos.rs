@@ -243,8 +243,12 @@ impl Chaos {
             (Some(_), 16) => self.connect(client),
             (Some(conn), 17..=40) => {
                 let command = self.command();
-                // Several commands in one turn.
-                self.rig.broker.handle(conn, command, self.rig.now());
+                // Several commands in one turn. Whoever may wait gives up after a while.
+                let (may_wait, now) = (self.random.chance(2), self.rig.now());
+                if let Some(command) = self.rig.broker.handle_or_wait(conn, command, may_wait, now) {
+                    self.rig.settle_store();
+                    self.rig.broker.handle(conn, *command, now);
+                }
             }
             (Some(conn), _) => {
                 let command = self.command();
@@ -262,6 +266,8 @@ fn run(seed: u64) {
         queue_window_bytes_max: if random.chance(2) { 2 << 10 } else { 256 << 10 },
         queue_defs: queue_defs(),
         prepared_timeout_secs: random.chance(2).then_some(20),
+        // With one byte every message of a transaction waits in the store.
+        transaction_bytes_max: if random.chance(2) { 1 } else { 1 << 20 },
         ..Limits::default()
     };
     let conns = vec![None; CLIENTS as usize];
