@@ -305,13 +305,6 @@ impl Broker {
         self.batch.take_hurry(self.committed)
     }
 
-    /// Acknowledgements are held: [`next_deadline`](Self::next_deadline) tells until when.
-    #[cfg(test)]
-    #[must_use]
-    pub fn holds_batch(&self) -> bool {
-        self.batch.deadline().is_some()
-    }
-
     /// Operations wait to be taken, and are not held.
     #[must_use]
     pub fn has_batch(&self) -> bool {

@@ -80,15 +80,12 @@ impl Broker {
             }
         }
         for (space, key, value) in rows {
-            if space == Space::Moving {
-                self.restore_move(&key, &value, |queue| state.queues.remove(&queue))?;
-                continue;
+            let find = |queue| state.queues.remove(&queue);
+            match space {
+                Space::Moving => self.restore_move(&key, &value, find)?,
+                Space::Prepared => self.restore_prepared(&key, &value, find, now)?,
+                _ => self.restore_row(&state, space, &key, &value)?,
             }
-            if space == Space::Prepared {
-                self.restore_prepared(&key, &value, |queue| state.queues.remove(&queue), now)?;
-                continue;
-            }
-            self.restore_row(&state, space, &key, &value)?;
         }
         self.delete_leftovers(state);
         self.define_queues();

@@ -149,16 +149,10 @@ fn client_verifier(files: &ListenerTls) -> Result<Option<Arc<dyn ClientCertVerif
 /// suffer from it. The log says so.
 fn revoked(file: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
     let none = "no list of revoked certificates in PEM form";
-    let at = |what: String| format!("client_crl_file {}: {what}", file.display());
-    let found: Result<Vec<_>, _> =
-        CertificateRevocationListDer::pem_file_iter(file).and_then(Iterator::collect);
-    let found = found.map_err(|error| at(pem_fault(&error, none)))?;
-    if found.is_empty() {
-        return Err(at(format!("holds {none}")));
-    }
+    let found: Vec<CertificateRevocationListDer<'static>> = pem_items("client_crl_file", file, none)?;
     for list in &found {
         let (_, list) = CertificateRevocationList::from_der(list)
-            .map_err(|error| at(format!("a list cannot be read: {error}")))?;
+            .map_err(|error| format!("client_crl_file {}: a list cannot be read: {error}", file.display()))?;
         if let Some(due) = list.next_update()
             && due < ASN1Time::now()
         {
@@ -169,9 +163,13 @@ fn revoked(file: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, St
 }
 
 fn certificates(key: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let none = "no certificate in PEM form";
+    pem_items(key, path, "no certificate in PEM form")
+}
+
+/// What a file holds, at least one; `none` says what is missing.
+fn pem_items<T: PemObject>(key: &str, path: &Path, none: &str) -> Result<Vec<T>, String> {
     let at = |what: String| format!("{key} {}: {what}", path.display());
-    let found: Result<Vec<_>, _> = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
+    let found: Result<Vec<T>, _> = T::pem_file_iter(path).and_then(Iterator::collect);
     let found = found.map_err(|error| at(pem_fault(&error, none)))?;
     if found.is_empty() {
         return Err(at(format!("holds {none}")));

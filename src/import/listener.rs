@@ -181,6 +181,14 @@ impl<'a> Listener<'a> {
         self.table.set(key, value, origin);
     }
 
+    /// Sets a key to the path of a file.
+    fn set_file(&mut self, line: &Line, key: &'static str) -> Result<(), String> {
+        let text = value::string(&line.value).map_err(|what| format!("{}: {what}", line.name))?;
+        let path = self.paths.resolve(text, line, self.report).display().to_string();
+        self.set(line, key, path);
+        Ok(())
+    }
+
     /// What protects a listener and has no counterpart.
     fn protections(&mut self) -> Result<(), String> {
         let reasons = [
@@ -209,11 +217,8 @@ impl<'a> Listener<'a> {
                         _ => return Err("its key is not in a file".into()),
                     }
                 }
-                for (line, name) in [(certificate, "cert_file"), (key, "key_file")] {
-                    let text = value::string(&line.value).map_err(|what| format!("{}: {what}", line.name))?;
-                    let path = self.paths.resolve(text, line, self.report).display().to_string();
-                    self.set(line, name, path);
-                }
+                self.set_file(certificate, "cert_file")?;
+                self.set_file(key, "key_file")?;
                 Ok(true)
             }
             (None, None) => {
@@ -376,14 +381,10 @@ impl<'a> Listener<'a> {
         let Some(authorities) = self.get("cafile") else {
             return Err("clients must show certificates, and there is no cafile that says whose (folders are not read)".into());
         };
-        let text = value::string(&authorities.value)?;
-        let path = self.paths.resolve(text, authorities, self.report).display().to_string();
-        self.set(authorities, "client_ca_file", path);
+        self.set_file(authorities, "client_ca_file")?;
         self.set(line, "client_cert", "required");
         if let Some(revoked) = self.get("crlfile") {
-            let text = value::string(&revoked.value)?;
-            let path = self.paths.resolve(text, revoked, self.report).display().to_string();
-            self.set(revoked, "client_crl_file", path);
+            self.set_file(revoked, "client_crl_file")?;
         }
         if let Some(folder) = self.get("capath") {
             self.report

@@ -42,11 +42,8 @@ impl Authority {
         params.distinguished_name.push(DnType::CommonName, name);
         let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
         let (cert_file, key_file) = (folder.join(format!("{name}.pem")), folder.join(format!("{name}.key")));
-        for (file, text) in [(&cert_file, certificate.pem()), (&key_file, key.serialize_pem())] {
-            let fresh = file.with_extension("new");
-            std::fs::write(&fresh, text).expect("the folder can be written");
-            std::fs::rename(fresh, file).expect("the folder can be written");
-        }
+        replace(&cert_file, &certificate.pem());
+        replace(&key_file, &key.serialize_pem());
         (cert_file, key_file)
     }
 
@@ -72,9 +69,7 @@ impl Authority {
             key_identifier_method: KeyIdMethod::Sha256,
         };
         let list = list.signed_by(&self.issuer).and_then(|list| list.pem()).expect("a list");
-        let fresh = file.with_extension("new");
-        std::fs::write(&fresh, list).expect("the folder can be written");
-        std::fs::rename(fresh, file).expect("the folder can be written");
+        replace(file, &list);
     }
 
     /// A client that trusts this authority alone, and shows a certificate if it is given one.
@@ -97,4 +92,11 @@ impl Authority {
             }
         })
     }
+}
+
+/// Writes a file that is whole at every moment.
+fn replace(file: &Path, text: &str) {
+    let fresh = file.with_extension("new");
+    std::fs::write(&fresh, text).expect("the folder can be written");
+    std::fs::rename(fresh, file).expect("the folder can be written");
 }

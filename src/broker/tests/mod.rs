@@ -107,7 +107,7 @@ impl Rig {
 
     /// I4: what the broker counts is what the store holds, and what is held.
     fn compare(&self) {
-        if self.broker.holds_batch() {
+        if self.broker.batch.deadline().is_some() {
             return;
         }
         let mut stored = self.store.applied.queues.len();
