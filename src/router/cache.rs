@@ -29,6 +29,13 @@ struct Half {
     bytes: usize,
 }
 
+/// The routes of a topic are not known.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Miss {
+    /// They were, until something changed.
+    held: bool,
+}
+
 /// The cache. Both [`find`](Self::find) and [`put`](Self::put) want the topic's [`hash`](Self::hash), so that a miss computes
 /// it once.
 #[derive(Debug)]
@@ -62,23 +69,27 @@ impl Cache {
     }
 
     /// The routes of `topic`, if they are known and nothing has changed since.
-    pub(super) fn find(&mut self, hash: u64, topic: &str) -> Option<Arc<[Route]>> {
-        if let Some(entry) = self.young.entries.find(hash, |entry| *entry.topic == *topic) {
-            return (entry.generation == self.generation).then(|| entry.routes.clone());
+    pub(super) fn find(&mut self, hash: u64, topic: &str) -> Result<Arc<[Route]>, Miss> {
+        let generation = self.generation;
+        let young = self.young.entries.find(hash, |entry| *entry.topic == *topic);
+        if let Some(entry) = young
+            && entry.generation == generation
+        {
+            return Ok(entry.routes.clone());
         }
-        let entry = self.old.take(hash, topic)?;
-        if entry.generation != self.generation {
-            return None;
+        let from = if young.is_some() { &mut self.young } else { &mut self.old };
+        let Some(entry) = from.take(hash, topic) else { return Err(Miss { held: false }) };
+        if entry.generation != generation {
+            return Err(Miss { held: true });
         }
         let routes = entry.routes.clone();
         self.put_young(hash, entry);
-        Some(routes)
+        Ok(routes)
     }
 
-    /// Remembers the routes of `topic`, unless they alone would fill half of the cache.
-    pub(super) fn put(&mut self, hash: u64, topic: &str, routes: &Arc<[Route]>) {
-        let known = self.young.take(hash, topic).or_else(|| self.old.take(hash, topic)).is_some();
-        if !known && !self.is_seen(hash) {
+    /// Remembers the routes of `topic`, which was just missed, unless they alone would fill half of the cache.
+    pub(super) fn put(&mut self, hash: u64, topic: &str, miss: Miss, routes: &Arc<[Route]>) {
+        if !miss.held && !self.is_seen(hash) {
             return;
         }
         let bytes = entry_bytes(topic, routes);

@@ -10,6 +10,8 @@
 //! [`ROUTE_CACHE_TOPICS_MAX`] and [`ROUTE_CACHE_BYTES_MAX`] bound the cache.
 
 mod cache;
+mod node;
+mod nodes;
 pub mod retained;
 #[cfg(test)]
 mod tests;
@@ -145,9 +147,10 @@ impl Router {
     /// The sinks that want messages on `topic`, in ascending order, each once.
     pub fn route(&mut self, topic: &str) -> Arc<[Route]> {
         let hash = self.cache.hash(topic);
-        if let Some(routes) = self.cache.find(hash, topic) {
-            return routes;
-        }
+        let miss = match self.cache.find(hash, topic) {
+            Ok(routes) => return routes,
+            Err(miss) => miss,
+        };
         let mut found = std::mem::take(&mut self.scratch);
         self.trie.collect(topic, &mut found);
         found.sort_unstable_by_key(|(sink, _)| *sink);
@@ -155,7 +158,7 @@ impl Router {
         found.clear();
         found.shrink_to(SCRATCH_SUBSCRIPTIONS_MAX);
         self.scratch = found;
-        self.cache.put(hash, topic, &routes);
+        self.cache.put(hash, topic, miss, &routes);
         routes
     }
 
