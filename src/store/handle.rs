@@ -11,11 +11,12 @@ use std::time::Duration;
 use super::contract::{Batch, PageRequest, Recovered, StoreEvent};
 use super::counters::{Counters, add};
 use super::error::StoreError;
+use super::gate::{Ending, Gate};
 use super::load_queue::load_queue;
 use super::media::{Media, RealFile, sync_folder_of};
 use super::recover::{self, Opened, Settings};
 use super::shared::{Notify, Shared};
-use super::threads::{Ending, Gate, WriterThread, run_checkpoints, run_loader};
+use super::threads::{WriterThread, run_checkpoints, run_loader};
 use super::tools::StoreTools;
 use crate::limits::Limits;
 

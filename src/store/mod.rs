@@ -13,6 +13,7 @@ mod cold_write;
 mod counters;
 mod error;
 mod frame;
+mod gate;
 mod handle;
 mod hot;
 mod hot_queue;

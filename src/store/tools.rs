@@ -12,10 +12,10 @@ use super::cold::{
     BODY, DOOMED, META, META_KEY, Meta, QUEUE, ROW, SEGMENT, SEGMENT_INDEX, SHARE, damaged, redb_error,
 };
 use super::error::StoreError;
+use super::gate::Gate;
 use super::handle::{create_media, finish_creation};
 use super::recover::{self, Settings};
 use super::shared::Shared;
-use super::threads::Gate;
 use super::verify::{Verification, verify};
 
 /// How long a backup waits for the checkpoint that it begins with.
