@@ -172,6 +172,7 @@ families! {
     "transactions_disk" GAUGE BYTES, "What transactions have on the disk", |s, out| out.one(s.work.transactions_disk_bytes);
 
     "store_commits" COUNTER None, "Group commits", |s, out| out.one(s.store.commits);
+    "store_lone_commits" COUNTER None, "Commits that the broker's own thread has made, because the disk is quick", |s, out| out.one(s.store.commits_here);
     "store_syncs" COUNTER None, "Syncs to the device by cause", |s, out| out.by("cause", &s.store.syncs);
     "store_written" COUNTER BYTES, "Bytes handed to the file by cause", |s, out| out.by("cause", &s.store.bytes_written);
     "store_enqueued_messages" COUNTER None, "Messages enqueued", |s, out| out.one(s.store.messages_enqueued);

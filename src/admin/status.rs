@@ -236,6 +236,8 @@ pub struct Retained {
 pub struct StoreStatus {
     /// Group commits.
     pub commits: u64,
+    /// Those of a lone message that the broker's own thread has made, because the disk is quick.
+    pub commits_here: u64,
     /// Syncs to the device, by cause.
     pub syncs: ByCause,
     /// Bytes handed to the file, by cause.

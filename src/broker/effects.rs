@@ -83,6 +83,11 @@ impl Building {
         self.urgent = true;
     }
 
+    /// Somebody waits for this batch, and it is not held.
+    pub(super) fn is_urgent(&self) -> bool {
+        self.urgent
+    }
+
     /// Somebody waits for an earlier batch, which may have gone without anybody waiting.
     pub(super) fn need(&mut self, batch: BatchId) {
         self.needed = self.needed.max(batch);
@@ -295,6 +300,12 @@ impl Waiters {
 
     pub(super) fn len(&self) -> usize {
         self.list.len()
+    }
+
+    /// The connection that waits for `batch`, if nothing else waits for the store.
+    pub(super) fn only_one(&self, batch: BatchId) -> Option<ConnId> {
+        let waiter = self.list.front().filter(|waiter| self.list.len() == 1 && waiter.batch == batch)?;
+        Some(waiter.conn)
     }
 
     pub(super) fn clear(&mut self) {

@@ -305,6 +305,18 @@ impl Broker {
         self.batch.take_hurry(self.committed)
     }
 
+    /// Somebody waits for the batch being built, and it is not held.
+    #[must_use]
+    pub fn is_awaited(&self) -> bool {
+        self.batch.is_urgent()
+    }
+
+    /// The connection that waits for the batch being built, if it is the only one that waits for the store.
+    #[must_use]
+    pub fn lone_waiter(&self) -> Option<ConnId> {
+        self.waiters.only_one(self.batch.id())
+    }
+
     /// Operations wait to be taken, and are not held.
     #[must_use]
     pub fn has_batch(&self) -> bool {

@@ -42,13 +42,19 @@ pub async fn run(shell: Rc<Shell>) {
 fn round(shell: &Rc<Shell>) {
     let mut hub = shell.hub.borrow_mut();
     let now = shell.now();
-    shell.submit(&mut hub, now);
+    let here = shell.commits_here(&mut hub, now);
+    if !here {
+        shell.submit(&mut hub, now);
+    }
     let mut left = hub.dirty_len();
     while left > 0
         && let Some(id) = hub.next_dirty()
     {
         left -= 1;
         write(shell, &mut hub, id);
+    }
+    if here {
+        shell.commit_here(&mut hub, now);
     }
     hub.finish_turn(now);
     for id in hub.take_unblocked() {

@@ -12,6 +12,7 @@ use crate::driver::gate::Pass;
 use crate::driver::layers::Layers;
 use crate::driver::stream::WriteHalf;
 use crate::net::hub::Hub;
+use crate::store::contract::Batch;
 use crate::store::{Store, StoreError};
 use crate::time::{Mono, Now, Timeline};
 
@@ -151,9 +152,23 @@ impl Shell {
 
     /// Hands the round's operations to the store, then the page requests, which must see them.
     pub fn submit(&self, hub: &mut Hub, now: Now) {
+        self.submit_by(hub, now, Store::submit);
+    }
+
+    /// A lone batch is to be committed on this thread, after what can be written before it.
+    pub fn commits_here(&self, hub: &mut Hub, now: Now) -> bool {
+        hub.is_calm(now) && self.with_store(Store::is_quick) == Some(true)
+    }
+
+    /// As [`submit`](Self::submit), and the batch is durable afterwards, if all goes well: the receipt waits.
+    pub fn commit_here(&self, hub: &mut Hub, now: Now) {
+        self.submit_by(hub, now, Store::commit_here);
+    }
+
+    fn submit_by(&self, hub: &mut Hub, now: Now, submit: impl FnOnce(&Store, Batch)) {
         self.with_store(|store| {
             if let Some(batch) = hub.take_batch(now) {
-                store.submit(batch);
+                submit(store, batch);
             }
             if hub.take_hurry() {
                 store.hurry();

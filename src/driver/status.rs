@@ -93,6 +93,7 @@ impl Reporter {
         let written: u64 = bytes.values().sum();
         StoreStatus {
             commits: get(&c.commits),
+            commits_here: get(&c.commits_here),
             syncs: causes([
                 ("ring", get(&c.ring_syncs)),
                 ("checkpoint", get(&c.cold_syncs)),

@@ -23,6 +23,8 @@ macro_rules! counters {
 counters! {
     /// Group commits.
     commits,
+    /// Those of them that the driver's thread has made itself.
+    commits_here,
     /// Batches in them.
     batches,
     /// Syncs of the ring: one per commit.

@@ -51,6 +51,8 @@ struct Inbox {
     wanted: bool,
     ending: Ending,
     failed: bool,
+    /// The worker was lent, and is not as the thread has left it.
+    changed: bool,
     waiting: Waiting,
 }
 
@@ -70,6 +72,7 @@ impl Default for Gate {
             wanted: false,
             ending: Ending::Open,
             failed: false,
+            changed: false,
             waiting: Waiting::No,
         };
         Self { inbox: Mutex::new(inbox), bell: Condvar::new() }
@@ -124,14 +127,22 @@ impl Gate {
         self.bell.notify_all();
     }
 
-    /// The wish for a checkpoint, once.
-    pub fn take_wanted(&self) -> bool {
-        std::mem::take(&mut self.inbox().wanted)
-    }
-
     /// A checkpoint has ended.
     pub fn put_outcome(&self, outcome: Outcome) {
         self.inbox().outcome = Some(outcome);
+        self.bell.notify_all();
+    }
+
+    /// Hands over a batch that the caller, who holds the worker, is about to take out again.
+    pub fn pass(&self, batch: Batch, items: &mut VecDeque<Item>) {
+        let mut inbox = self.inbox();
+        inbox.items.push_back(Item::Batch(batch));
+        Self::move_items(&mut inbox, items);
+    }
+
+    /// What the writer's thread sleeps for is no longer right: it must look again.
+    pub fn change(&self) {
+        self.inbox().changed = true;
         self.bell.notify_all();
     }
 
@@ -148,8 +159,8 @@ impl Gate {
         }
     }
 
-    /// Sleeps until there is reason to work or `until` has come; then moves what is there to `items`.
-    pub fn wait(&self, wish: Wish, items: &mut VecDeque<Item>) -> (Option<Outcome>, Ending) {
+    /// Sleeps until there is reason to work or `until` has come.
+    pub fn wait(&self, wish: Wish) {
         let mut inbox = self.inbox();
         loop {
             let for_items = match wish.waiting {
@@ -164,20 +175,42 @@ impl Gate {
                 || (inbox.wanted && wish.may_end)
                 || ended
                 || inbox.failed
+                || inbox.changed
                 || now >= wish.until
             {
-                break;
+                return;
             }
             inbox.waiting = wish.waiting;
             let result = self.bell.wait_timeout(inbox, wish.until - now);
             inbox = result.unwrap_or_else(PoisonError::into_inner).0;
             inbox.waiting = Waiting::No;
         }
+    }
+
+    /// Moves what was handed over to `items`. To be called by who holds the worker: what is taken first is staged first.
+    pub fn take(&self, items: &mut VecDeque<Item>) -> Taken {
+        let mut inbox = self.inbox();
+        Self::move_items(&mut inbox, items);
+        inbox.changed = false;
+        let wanted = std::mem::take(&mut inbox.wanted);
+        Taken { outcome: inbox.outcome.take(), ending: inbox.ending, wanted }
+    }
+
+    fn move_items(inbox: &mut Inbox, items: &mut VecDeque<Item>) {
         items.append(&mut inbox.items);
         inbox.urgent = false;
         inbox.bytes = 0;
-        (inbox.outcome.take(), inbox.ending)
     }
+}
+
+/// What the writer's thread finds at the gate.
+pub struct Taken {
+    /// The checkpoint has ended so.
+    pub outcome: Option<Outcome>,
+    /// Whether and how the store ends.
+    pub ending: Ending,
+    /// Somebody wants everything moved to the cold tier.
+    pub wanted: bool,
 }
 
 /// How the writer's thread sleeps.

@@ -1,10 +1,9 @@
 //! The store's handle: opens the file, starts the threads, and is what the driver talks to.
 
-use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
@@ -18,6 +17,7 @@ use super::recover::{self, Opened, Settings};
 use super::shared::{Notify, Shared};
 use super::threads::{WriterThread, run_checkpoints, run_loader};
 use super::tools::StoreTools;
+use super::worker::Worker;
 use crate::limits::Limits;
 
 /// Damaged files that are kept beside the store, beyond which opening fails instead of making one more.
@@ -82,6 +82,7 @@ impl StoreOptions {
 pub struct Store {
     shared: Arc<Shared>,
     gate: Arc<Gate>,
+    worker: Arc<Mutex<Option<Worker>>>,
     settings: Settings,
     threads: Vec<JoinHandle<()>>,
 }
@@ -139,20 +140,13 @@ impl Store {
         let gate = Arc::new(Gate::default());
         let (jobs_tx, jobs) = mpsc::sync_channel(1);
         let (loads_tx, loads) = load_queue();
-        let writer_thread = WriterThread {
-            writer,
-            shared: shared.clone(),
-            gate: gate.clone(),
-            jobs: jobs_tx,
-            loads: loads_tx,
-            linger,
-            queue: VecDeque::new(),
-            blocked: false,
-            flush_by: None,
-        };
+        let worker = Worker::new(writer, shared.clone(), jobs_tx, loads_tx, linger);
+        let worker = Arc::new(Mutex::new(Some(worker)));
+        let writer = WriterThread { worker: worker.clone(), shared: shared.clone(), gate: gate.clone() };
         shared.check_capacity();
-        let mut store = Self { shared: shared.clone(), gate: gate.clone(), settings, threads: Vec::new() };
-        store.spawn("store-write", move || writer_thread.run())?;
+        let mut store =
+            Self { shared: shared.clone(), gate: gate.clone(), worker, settings, threads: Vec::new() };
+        store.spawn("store-write", move || writer.run())?;
         let (checkpoint_shared, checkpoint_gate) = (shared.clone(), gate);
         store.spawn("store-fold", move || run_checkpoints(&checkpoint_shared, &checkpoint_gate, &jobs))?;
         store.spawn("store-load", move || run_loader(&shared, &loads))?;
@@ -180,6 +174,35 @@ impl Store {
         }
         add(&self.shared.counters.pending_bytes, batch.memory as u64);
         self.gate.submit(batch);
+    }
+
+    /// The disk is quick and has nothing else to do: a lone batch takes less time with [`commit_here`](Self::commit_here).
+    #[must_use]
+    pub fn is_quick(&self) -> bool {
+        self.shared.may_lend.load(Ordering::Relaxed)
+    }
+
+    /// As [`submit`](Self::submit), but if the disk [is quick](Self::is_quick), the batch and all before it are committed on the
+    /// caller's thread: one write and one sync, and no switch to the store's thread and back. If its disk stalls just then, the
+    /// caller stalls with it, once: then the disk is no longer quick.
+    pub fn commit_here(&self, batch: Batch) {
+        if self.shared.has_failed() {
+            return;
+        }
+        add(&self.shared.counters.pending_bytes, batch.memory as u64);
+        let mut lent = self.worker.try_lock().ok();
+        let Some(worker) = lent.as_mut().and_then(|lent| lent.as_mut()).filter(|w| w.may_be_lent()) else {
+            return self.gate.submit(batch);
+        };
+        self.gate.pass(batch, &mut worker.queue);
+        match worker.lent_turn() {
+            Ok(true) => self.gate.change(),
+            Ok(false) => {}
+            Err(error) => {
+                self.shared.fail(&error.to_string());
+                self.gate.wake();
+            }
+        }
     }
 
     /// Somebody waits for what was submitted before, urgent or not; never blocks.

@@ -22,6 +22,7 @@ mod load_queue;
 mod loader;
 mod media;
 mod offset_backend;
+mod pace;
 mod probe;
 mod record;
 mod recover;
@@ -35,6 +36,7 @@ mod threads;
 mod tools;
 mod upgrade;
 mod verify;
+mod worker;
 mod writer;
 
 pub use counters::Counters;
@@ -57,6 +59,8 @@ mod tests_faults;
 mod tests_file;
 #[cfg(test)]
 mod tests_format;
+#[cfg(test)]
+mod tests_here;
 #[cfg(test)]
 mod tests_latency;
 #[cfg(test)]

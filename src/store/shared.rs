@@ -24,6 +24,8 @@ pub struct Shared {
     pub meta: Mutex<Meta>,
     /// Where the ring's next record begins: everything acknowledged is before.
     pub head: AtomicU64,
+    /// The driver may try to borrow the worker: a hint.
+    pub may_lend: AtomicBool,
     /// What was done.
     pub counters: Arc<Counters>,
     /// For the driver.
@@ -49,6 +51,7 @@ impl Shared {
             cold,
             meta: Mutex::new(meta),
             head: AtomicU64::new(0),
+            may_lend: AtomicBool::new(false),
             counters,
             outbox: Outbox { events: Mutex::default(), notified: AtomicBool::new(false), notify },
             capacity: Mutex::default(),

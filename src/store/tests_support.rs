@@ -117,11 +117,31 @@ impl Driver {
     }
 
     pub fn submit(&mut self, ops: Vec<Op>, urgent: bool) -> BatchId {
+        let (id, batch) = self.batch(ops, urgent);
+        self.store.submit(batch);
+        id
+    }
+
+    pub fn commit_here(&mut self, ops: Vec<Op>, urgent: bool) -> BatchId {
+        let (id, batch) = self.batch(ops, urgent);
+        self.store.commit_here(batch);
+        id
+    }
+
+    fn batch(&mut self, ops: Vec<Op>, urgent: bool) -> (BatchId, Batch) {
         self.next_batch += 1;
         let id = BatchId(self.next_batch);
         let memory = ops.len() * 64;
-        self.store.submit(Batch { id, ops, urgent, wall: Wall(self.next_batch), memory });
-        id
+        (id, Batch { id, ops, urgent, wall: Wall(self.next_batch), memory })
+    }
+
+    /// The newest receipt that is there already.
+    pub fn receipt(&mut self) -> Option<BatchId> {
+        self.poll();
+        self.events.iter().rev().find_map(|event| match event {
+            StoreEvent::Committed(receipt) => Some(receipt.through()),
+            _ => None,
+        })
     }
 
     pub fn commit(&mut self, ops: Vec<Op>) {

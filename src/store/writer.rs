@@ -185,15 +185,27 @@ impl Writer {
 
     /// Takes a snapshot if `cause` calls for one, nothing is staged and no checkpoint is under way.
     pub fn start_checkpoint(&mut self, cause: Cause) -> Option<Snapshot> {
+        let shared = self.shared.clone();
+        let mut hot = shared.hot();
+        let point = self.checkpoint_point(&hot, cause)?;
+        self.under_way = true;
+        Some(hot.snapshot(point))
+    }
+
+    /// Whether [`start_checkpoint`](Self::start_checkpoint) would take a snapshot.
+    #[must_use]
+    pub fn wants_checkpoint(&self, cause: Cause) -> bool {
+        self.checkpoint_point(&self.shared.hot(), cause).is_some()
+    }
+
+    fn checkpoint_point(&self, hot: &Hot, cause: Cause) -> Option<Point> {
         if self.under_way || self.staged.is_some() {
             return None;
         }
-        let shared = self.shared.clone();
-        let mut hot = shared.hot();
         let dead_min = if cause == Cause::Threshold { DEAD_BYTES } else { IDLE_DEAD_BYTES };
         let sweep = self.sweep_again || hot.dead_bytes >= dead_min;
         let advance = match cause {
-            Cause::Threshold => self.ring_threshold_reached(&hot),
+            Cause::Threshold => self.ring_threshold_reached(hot),
             Cause::Idle => false,
             Cause::Room(_) => true,
             Cause::Close => hot.has_changes() || self.ring.used() > 0,
@@ -201,12 +213,8 @@ impl Writer {
         if !sweep && !advance {
             return None;
         }
-        let point = self.choose_point(&hot, cause);
-        if !sweep && point.lsn <= self.ring.tail() && cause != Cause::Close {
-            return None;
-        }
-        self.under_way = true;
-        Some(hot.snapshot(point))
+        let point = self.choose_point(hot, cause);
+        (sweep || point.lsn > self.ring.tail() || cause == Cause::Close).then_some(point)
     }
 
     fn lag(&self) -> u64 {

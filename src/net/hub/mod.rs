@@ -1,13 +1,14 @@
 //! Every connection and the broker, without a socket: bytes in, bytes out.
 //!
-//! The driver reads sockets into [`Hub::received`], submits [`Hub::take_batch`] to the store *before* it writes, and then writes
-//! what [`Hub::next_dirty`] and [`Hub::output`] name. One read is one turn: all packets of a read are handled before any answer
+//! The driver reads sockets into [`Hub::received`], submits [`Hub::take_batch`] to the store *before* it writes (afterwards if it
+//! commits a lone batch itself, see [`Hub::is_calm`]), and then writes what [`Hub::next_dirty`] and [`Hub::output`] name. One read is one turn: all packets of a read are handled before any answer
 //! is encoded into an outbox, and an outbox is written once per round.
 //!
 //! Invariants: an outbox that waits is listed as dirty exactly once; the byte sums equal the sum over all connections; after a
 //! connection's last command (goodbye, loss, or the broker's `Close`) none of its input is heard.
 
 mod authentication;
+mod calm;
 mod deadlines;
 mod large;
 mod logins;
@@ -43,6 +44,7 @@ use crate::broker::api::{ClientCommand, ClientEvent, CloseReason, ConnId};
 use crate::broker::{Broker, Effect};
 use crate::limits::Limits;
 use crate::net::adapter::{Credentials, Encoded, Step};
+use crate::net::hub::calm::Calm;
 use crate::net::hub::large::Places;
 use crate::net::hub::logins::Logins;
 use crate::net::hub::peer::Peer;
@@ -174,6 +176,7 @@ pub struct Hub {
     outbox_bytes: u64,
     read_bytes: u64,
     traffic: Traffic,
+    calm: Calm,
 }
 
 impl Hub {
@@ -205,6 +208,7 @@ impl Hub {
             outbox_bytes: 0,
             read_bytes: 0,
             traffic: Traffic::default(),
+            calm: Calm::default(),
         }
     }
 
@@ -304,6 +308,7 @@ impl Hub {
         if slot.ending {
             return Turn::End;
         }
+        self.calm.note_read();
         self.note_arrival(key, now);
         self.take_in(key, input, now);
         self.note_deadline(key);

@@ -225,6 +225,13 @@ impl Hub {
         self.broker.take_batch(now)
     }
 
+    /// Somebody waits for the batch, and so little else is going on that the driver may as well wait for the disk itself. To be
+    /// asked once for each batch.
+    pub fn is_calm(&mut self, now: Now) -> bool {
+        self.broker.is_awaited()
+            && self.calm.judge(self.broker.lone_waiter(), self.broker.batch_memory(), now.mono)
+    }
+
     /// What was submitted before must not linger: somebody waits for it now.
     pub fn take_hurry(&mut self) -> bool {
         self.broker.take_hurry()
