@@ -2,7 +2,8 @@
 //!
 //! One tokio `current_thread` runtime carries all client sockets and the broker. The store writes on its own thread, links and the
 //! admin interface live on the side thread. Order of a round: sockets are read (each read is a turn of the hub), then the flusher
-//! submits the round's operations to the store and only then writes every dirty outbox once.
+//! submits the round's operations to the store and only then writes every dirty outbox once. A lone batch on a quick disk is the
+//! exception: the flusher commits it itself, after it has written the outboxes.
 
 mod accept;
 mod connection;
