@@ -6,7 +6,8 @@
 //! one topic it can match. Both take constant time.
 //!
 //! Once a half has been full, a new topic is remembered when it comes for the second time within about as many others as the
-//! cache has places: topics that never come again would only push out those that do.
+//! cache has places: topics that never come again would only push out those that do. And where hardly any look-up finds its
+//! topic, most are not tried.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -14,6 +15,11 @@ use std::sync::Arc;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
 use super::{Route, heap_bytes};
+
+/// Look-ups after which it is judged whether the cache is of use.
+const TRIAL: u32 = 1 << 10;
+/// Look-ups that are left out after a trial in which fewer than one in eight found its topic.
+const PAUSE: u32 = 7 << 10;
 
 #[derive(Debug)]
 struct Entry {
@@ -46,6 +52,11 @@ pub(super) struct Cache {
     generation: u64,
     half_entries_max: usize,
     half_bytes_max: usize,
+    /// Look-ups to come that are not tried.
+    pause: u32,
+    /// Of the trial under way.
+    tried: u32,
+    found: u32,
     /// Parts of the hashes of topics seen lately, each at the place that the rest of its hash says; empty until a half was full.
     seen: Vec<u32>,
 }
@@ -60,8 +71,27 @@ impl Cache {
             generation: 0,
             half_entries_max: entries_max / 2,
             half_bytes_max: bytes_max.saturating_sub(seen_bytes) / 2,
+            pause: 0,
+            tried: 0,
+            found: 0,
             seen: Vec::new(),
         }
+    }
+
+    /// Whether a topic is to be looked up; to be asked before each. A cache that was never full may yet learn.
+    pub(super) fn is_of_use(&mut self) -> bool {
+        if self.pause > 0 {
+            self.pause -= 1;
+            return false;
+        }
+        self.tried += 1;
+        if self.tried > TRIAL {
+            if self.found < TRIAL / 8 && !self.seen.is_empty() {
+                self.pause = PAUSE;
+            }
+            (self.tried, self.found) = (0, 0);
+        }
+        true
     }
 
     pub(super) fn hash(&self, topic: &str) -> u64 {
@@ -75,6 +105,7 @@ impl Cache {
         if let Some(entry) = young
             && entry.generation == generation
         {
+            self.found += 1;
             return Ok(entry.routes.clone());
         }
         let from = if young.is_some() { &mut self.young } else { &mut self.old };
@@ -83,6 +114,7 @@ impl Cache {
             return Err(Miss { held: true });
         }
         let routes = entry.routes.clone();
+        self.found += 1;
         self.put_young(hash, entry);
         Ok(routes)
     }

@@ -146,11 +146,21 @@ impl Router {
 
     /// The sinks that want messages on `topic`, in ascending order, each once.
     pub fn route(&mut self, topic: &str) -> Arc<[Route]> {
+        if !self.cache.is_of_use() {
+            return self.walk(topic);
+        }
         let hash = self.cache.hash(topic);
-        let miss = match self.cache.find(hash, topic) {
-            Ok(routes) => return routes,
-            Err(miss) => miss,
-        };
+        match self.cache.find(hash, topic) {
+            Ok(routes) => routes,
+            Err(miss) => {
+                let routes = self.walk(topic);
+                self.cache.put(hash, topic, miss, &routes);
+                routes
+            }
+        }
+    }
+
+    fn walk(&mut self, topic: &str) -> Arc<[Route]> {
         let mut found = std::mem::take(&mut self.scratch);
         self.trie.collect(topic, &mut found);
         found.sort_unstable_by_key(|(sink, _)| *sink);
@@ -158,7 +168,6 @@ impl Router {
         found.clear();
         found.shrink_to(SCRATCH_SUBSCRIPTIONS_MAX);
         self.scratch = found;
-        self.cache.put(hash, topic, miss, &routes);
         routes
     }
 
@@ -202,20 +211,27 @@ impl Route {
 
 /// One route for each sink of `found`, which is ordered by sink.
 fn merge(found: &[(Sink, Terms)]) -> Arc<[Route]> {
-    let routes: SmallVec<[Route; 2]> = found
-        .chunk_by(|(a, _), (b, _)| a == b)
-        .map(|subscriptions| {
-            let grant = grant_of(subscriptions.iter().map(|(_, terms)| terms));
-            let local = subscriptions.iter().filter(|(_, terms)| !terms.no_local);
-            let own = match local.clone().count() {
-                0 => None,
-                n if n == subscriptions.len() => Some(grant.clone()),
-                _ => Some(grant_of(local.map(|(_, terms)| terms))),
-            };
-            Route { sink: subscriptions[0].0, grant, own }
-        })
-        .collect();
+    if let [(sink, terms)] = found {
+        return Arc::from([route_of(*sink, std::slice::from_ref(terms))]);
+    }
+    let of_one_sink = |subscriptions: &[(Sink, Terms)]| {
+        let terms: SmallVec<[Terms; 4]> = subscriptions.iter().map(|(_, terms)| *terms).collect();
+        route_of(subscriptions[0].0, &terms)
+    };
+    let routes: SmallVec<[Route; 2]> = found.chunk_by(|(a, _), (b, _)| a == b).map(of_one_sink).collect();
     Arc::from_iter(routes)
+}
+
+/// What all `terms` of a sink's subscriptions come to.
+fn route_of(sink: Sink, terms: &[Terms]) -> Route {
+    let grant = grant_of(terms.iter());
+    let local = terms.iter().filter(|terms| !terms.no_local);
+    let own = match local.clone().count() {
+        0 => None,
+        n if n == terms.len() => Some(grant.clone()),
+        _ => Some(grant_of(local)),
+    };
+    Route { sink, grant, own }
 }
 
 fn grant_of<'a>(subscriptions: impl Iterator<Item = &'a Terms>) -> Grant {

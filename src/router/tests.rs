@@ -256,6 +256,20 @@ fn the_cache_stays_within_both_limits_and_keeps_what_is_used() {
 }
 
 #[test]
+fn a_cache_that_is_of_no_use_rests_and_is_tried_again() {
+    let mut router = Router::with_cache(CACHE_TOPICS, CACHE_BYTES);
+    router.subscribe("+", Sink::Session(1), SubscribeOptions::default(), None);
+    let fresh = |router: &mut Router, topic: &str| !Arc::ptr_eq(&router.route(topic), &router.route(topic));
+    (0..20_000).for_each(|n| assert_eq!(router.route(&n.to_string()).len(), 1));
+    assert!((0..10_000).any(|_| !fresh(&mut router, "often")), "one topic alone is remembered");
+    assert!((0..20_000).all(|_| !fresh(&mut router, "often")), "as long as nothing else comes");
+    (0..20_000).for_each(|n| assert_eq!(router.route(&n.to_string()).len(), 1));
+    // A change while the cache rests is heard all the same.
+    router.subscribe("often", Sink::Session(2), SubscribeOptions::default(), None);
+    assert!((0..20_000).all(|_| router.route("often").len() == 2));
+}
+
+#[test]
 fn a_router_without_a_cache_routes_all_the_same() {
     let mut router = Router::with_cache(0, 0);
     router.subscribe("a", Sink::Session(1), SubscribeOptions::default(), None);
