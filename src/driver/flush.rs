@@ -27,7 +27,10 @@ pub async fn run(shell: Rc<Shell>) {
     loop {
         shell.flush.notified().await;
         for _ in 0..ROUNDS_MAX {
-            round(&shell);
+            if round(&shell) {
+                // Who has waited for the commit is answered before anybody else is read.
+                hear_store(&shell, &mut Vec::new());
+            }
             if !shell.hub.borrow().has_work() {
                 break;
             }
@@ -39,7 +42,8 @@ pub async fn run(shell: Rc<Shell>) {
     }
 }
 
-fn round(shell: &Rc<Shell>) {
+/// Says whether it has made a commit itself.
+fn round(shell: &Rc<Shell>) -> bool {
     let mut hub = shell.hub.borrow_mut();
     let now = shell.now();
     let here = shell.commits_here(&mut hub, now);
@@ -71,6 +75,7 @@ fn round(shell: &Rc<Shell>) {
         shell.logins.notify_one();
     }
     shell.watch_deadlines(&hub);
+    here
 }
 
 fn write(shell: &Rc<Shell>, hub: &mut Hub, id: ConnId) {
@@ -226,19 +231,26 @@ pub async fn store_events(shell: Rc<Shell>, wake: Arc<Notify>) {
     let mut events = Vec::new();
     loop {
         wake.notified().await;
-        shell.with_store(|store| store.poll_events(&mut events));
-        let now = shell.now();
-        let mut hub = shell.hub.borrow_mut();
-        for event in events.drain(..) {
-            if let StoreEvent::Failed(reason) = &event {
-                error!(%reason, "the store failed: acknowledging stops");
-                shell.fail(reason.clone());
-            }
-            hub.store_event(event, now);
-        }
-        hub.finish_turn(now);
-        drop(hub);
-        shell.room.notify_waiters();
+        hear_store(&shell, &mut events);
         shell.flush.notify_one();
     }
+}
+
+fn hear_store(shell: &Shell, events: &mut Vec<StoreEvent>) {
+    shell.with_store(|store| store.poll_events(events));
+    if events.is_empty() {
+        return;
+    }
+    let now = shell.now();
+    let mut hub = shell.hub.borrow_mut();
+    for event in events.drain(..) {
+        if let StoreEvent::Failed(reason) = &event {
+            error!(%reason, "the store failed: acknowledging stops");
+            shell.fail(reason.clone());
+        }
+        hub.store_event(event, now);
+    }
+    hub.finish_turn(now);
+    drop(hub);
+    shell.room.notify_waiters();
 }
