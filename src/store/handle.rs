@@ -7,6 +7,9 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
+
 use super::contract::{Batch, PageRequest, Recovered, StoreEvent};
 use super::counters::{Counters, add};
 use super::error::StoreError;
@@ -309,10 +312,14 @@ pub(super) fn create_media(path: &Path) -> Result<(Arc<dyn Media>, PathBuf), Sto
     Ok((Arc::new(RealFile::create(&unfinished)?), unfinished))
 }
 
-/// Gives a complete file its name.
+/// Gives a complete file its name, unless another process has made one with that name meanwhile.
 pub(super) fn finish_creation(unfinished: &Path, path: &Path) -> Result<(), StoreError> {
-    std::fs::rename(unfinished, path).map_err(StoreError::io("create its file"))?;
-    sync_folder_of(path).map_err(StoreError::io("create its file"))
+    let named = match renameat_with(CWD, unfinished, CWD, path, RenameFlags::NOREPLACE) {
+        // Not every file system can do that.
+        Err(Errno::INVAL | Errno::NOSYS) => std::fs::rename(unfinished, path),
+        other => other.map_err(Into::into),
+    };
+    named.and_then(|()| sync_folder_of(path)).map_err(StoreError::io("create its file"))
 }
 
 fn set_aside(path: &Path) -> Result<PathBuf, StoreError> {

@@ -143,14 +143,25 @@ impl Direct {
     }
 }
 
+/// How long a file that is locked is waited for. A process that was killed has it until its last write has ended.
+const LOCK_WAIT_MAX: Duration = Duration::from_secs(1);
+/// How often it is tried meanwhile.
+const LOCK_POLL: Duration = Duration::from_millis(10);
+
 impl RealFile {
-    /// Opens and locks an existing file.
+    /// Opens and locks an existing file, if need be after a short wait: the process that had it may have been killed a moment ago.
     ///
     /// # Errors
     /// [`StoreError::InUse`] when another process, or another store in this one, has it.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        let file = OpenOptions::new().read(true).write(true).open(path);
-        Self::lock(file.map_err(StoreError::io("open its file"))?, path)
+        let until = Instant::now() + LOCK_WAIT_MAX;
+        loop {
+            let file = OpenOptions::new().read(true).write(true).open(path);
+            match Self::lock(file.map_err(StoreError::io("open its file"))?, path) {
+                Err(StoreError::InUse { .. }) if Instant::now() < until => std::thread::sleep(LOCK_POLL),
+                other => return other,
+            }
+        }
     }
 
     /// Creates (or takes over from an interrupted creation), locks and empties a file.

@@ -3,6 +3,7 @@
 use std::fs;
 
 use super::contract::*;
+use super::handle::{create_media, finish_creation};
 use super::tests_support::*;
 use super::{Media, RealFile, StoreError, StoreOptions};
 use crate::message::{DeliveryOptions, Qos};
@@ -101,6 +102,30 @@ fn a_second_opener_is_refused_and_the_first_goes_on() {
     run.commit(vec![put(b"k", b"v")]);
     run.store.close().unwrap();
     assert_eq!(Driver::open(options(&path)).unwrap().recovered.rows.len(), 1);
+}
+
+#[test]
+fn a_file_that_its_last_user_is_about_to_leave_is_waited_for() {
+    let (_folder, path) = folder();
+    let mut run = Driver::open(options(&path)).unwrap();
+    run.commit(vec![put(b"k", b"v")]);
+    let leaving = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        drop(run);
+    });
+    assert_eq!(Driver::open(options(&path)).unwrap().recovered.rows.len(), 1);
+    leaving.join().unwrap();
+}
+
+#[test]
+fn a_file_that_somebody_else_has_made_meanwhile_is_not_replaced() {
+    let (_folder, path) = folder();
+    let (media, unfinished) = create_media(&path).unwrap();
+    let mut run = Driver::open_on(media, options(&path)).unwrap();
+    run.commit(vec![put(b"k", b"v")]);
+    std::fs::write(&path, b"of another process").unwrap();
+    assert!(finish_creation(&unfinished, &path).is_err());
+    assert_eq!(std::fs::read(&path).unwrap(), b"of another process");
 }
 
 #[test]
