@@ -282,8 +282,9 @@ fn open_file(path: &Path, settings: &Settings, notify: Notify) -> Result<Opened,
         return create_file(path, settings, notify);
     }
     let media: Arc<dyn Media> = Arc::new(RealFile::open(path)?);
-    match recover::open(media, settings, notify.clone()) {
+    match recover::open(media.clone(), settings, notify.clone()) {
         Err(error) if error.is_damage() => {
+            // It stays locked until another one has its name: nobody else sets that aside too.
             let aside = set_aside(path)?;
             tracing::error!(%error, path = %path.display(), aside = %aside.display(),
                 "the store's file is damaged: it was set aside, the store starts empty");

@@ -4,7 +4,7 @@
 use std::fmt::Debug;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -175,8 +175,12 @@ impl RealFile {
         Ok(file)
     }
 
-    fn lock(file: File, path: &Path) -> Result<Self, StoreError> {
+    /// Whoever had the file until now may have renamed it: it counts only if it still has its name.
+    pub(super) fn lock(file: File, path: &Path) -> Result<Self, StoreError> {
         match file.try_lock() {
+            Ok(()) if !is_named(&file, path).map_err(StoreError::io("look for its file"))? => {
+                Err(StoreError::InUse { path: path.to_owned() })
+            }
             Ok(()) => {
                 let direct = Mutex::new(Direct::open(path));
                 Ok(Self { file, direct, longest_sync_micros: AtomicU64::new(0) })
@@ -185,6 +189,11 @@ impl RealFile {
             Err(TryLockError::Error(source)) => Err(StoreError::Io { what: "lock its file", source }),
         }
     }
+}
+
+fn is_named(file: &File, path: &Path) -> io::Result<bool> {
+    let (open, named) = (file.metadata()?, std::fs::metadata(path)?);
+    Ok((open.dev(), open.ino()) == (named.dev(), named.ino()))
 }
 
 impl Media for RealFile {

@@ -1,7 +1,7 @@
 //! The store without threads, on a simulated medium: for simulations, which decide what happens when.
 //!
-//! The writer, the checkpoint, the loader and recovery are those of the real store; this module takes the place of `threads`
-//! alone. A checkpoint can be stopped between any two of its writes, and goes on when it is told to: it runs on a thread of
+//! The writer, the checkpoint, the loader and recovery are those of the real store; this module takes the place of `threads`,
+//! `gate` and `worker` alone, which live by the system's clock, and puts its faults between their steps. A checkpoint can be stopped between any two of its writes, and goes on when it is told to: it runs on a thread of
 //! its own, but one of the two threads always waits for the other.
 
 use std::collections::{BTreeSet, VecDeque};

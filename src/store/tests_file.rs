@@ -118,6 +118,42 @@ fn a_file_that_its_last_user_is_about_to_leave_is_waited_for() {
 }
 
 #[test]
+fn a_file_that_was_renamed_before_it_was_locked_does_not_count() {
+    let (_folder, path) = folder();
+    fs::write(&path, b"set aside").unwrap();
+    let open = fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    fs::rename(&path, path.with_extension("damaged-1")).unwrap();
+    fs::write(&path, b"the new one").unwrap();
+    assert!(matches!(RealFile::lock(open, &path), Err(StoreError::InUse { .. })));
+    assert_eq!(RealFile::open(&path).unwrap().size().unwrap(), 11);
+}
+
+#[test]
+fn of_two_that_start_with_a_damaged_file_one_sets_it_aside_and_the_other_is_refused() {
+    for _ in 0..3 {
+        let (folder, path) = folder();
+        fs::write(&path, vec![0; 1 << 20]).unwrap();
+        let both: Vec<_> = (0..2)
+            .map(|_| {
+                let path = path.clone();
+                std::thread::spawn(move || Driver::open(options(&path)))
+            })
+            .collect();
+        // Whoever wins keeps it open until both have tried.
+        let both: Vec<_> = both.into_iter().map(|one| one.join().unwrap()).collect();
+        assert_eq!(both.iter().filter(|one| one.is_ok()).count(), 1);
+        let names = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
+        names.sort();
+        assert_eq!(names.len(), 2, "{names:?}");
+        let mut winner = both.into_iter().find_map(Result::ok).unwrap();
+        winner.commit(vec![put(b"k", b"v")]);
+        winner.store.close().unwrap();
+        assert_eq!(Driver::open(options(&path)).unwrap().recovered.rows.len(), 1);
+    }
+}
+
+#[test]
 fn a_file_that_somebody_else_has_made_meanwhile_is_not_replaced() {
     let (_folder, path) = folder();
     let (media, unfinished) = create_media(&path).unwrap();
